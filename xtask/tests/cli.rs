@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use harness::{Place, architectures, catalogue, edit, targets_copy};
 use serde_json::Value;
 
@@ -92,6 +93,13 @@ fn unknown_names_are_refused_with_the_valid_ones() {
         (&["shell", "true"], &["unexpected argument 'true'"]),
         (&["up", "--provider", "cloud"], &["'cloud'", "qemu"]),
         (&["rejudge", "nope"], &["no run `nope`", "reports"]),
+        (&["inspect", "--encryption-config", "x"], &["--file <FILE>"]),
+        (
+            &["inspect", "--file", "/etc/hostname", "--encryption-config", "/nonexistent"],
+            &["failed to read /nonexistent"],
+        ),
+        (&["inspect", "--file", "/etc/hostname", "--key", "secrets/a"], &["the whole key", "/registry/secrets/a"]),
+        (&["inspect", "--file", "/etc/hostname", "/registry/secrets/a"], &["not a database of etcd", "--key"]),
         (&["doctor", "--arch", "mips"], &["`mips`", "amd64", "x86_64", "riscv64"]),
         (&["doctor", "--qemu", "mine"], &["'mine'", "debian", "system"]),
         (&["frobnicate"], &["frobnicate"]),
@@ -411,6 +419,45 @@ fn doctor_reports_the_readiness_of_each_architecture() {
     assert!(cache["fix"].as_str().unwrap().contains("--cache"), "{cache}");
     assert!(place.runs().is_empty());
     assert_eq!(place.private(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn encrypted_value_of_a_file_is_shown_as_an_object() {
+    let place = Place::new();
+    let profiles: Value = serde_yaml::from_str(include_str!("../../targets/profiles.yaml")).unwrap();
+    let encrypted = profiles["profiles"].as_array().unwrap().iter().find(|profile| profile["name"] == "encrypted");
+    let file = |name: &str| {
+        let text = encrypted.unwrap()["files"][name].as_str().unwrap();
+        text.replace("{key32}", &STANDARD.encode([9; 32]))
+    };
+    let write = |name: &str, content: &[u8]| std::fs::write(place.root.join(name), content).unwrap();
+    let inspect = |more: &[&str]| place.run(&[&["inspect", "--file", "value", "--raw", "--json"], more].concat());
+    std::fs::create_dir_all(place.root.join("keys/etcd-main")).unwrap();
+    write("keys/encryption.yaml", file("encryption.yaml").as_bytes());
+    write("keys/kms.keys", file("kms.keys").as_bytes());
+    write("keys/other", file("encryption.yaml").replace("name: golden", "name: other").as_bytes());
+    let given = ["--encryption-config", "keys/encryption.yaml"];
+    let golden: Value = serde_json::from_str(include_str!("../../targets/golden/ciphertexts.json")).unwrap();
+    for row in golden["ciphertexts"].as_array().unwrap() {
+        write("value", &STANDARD.decode(row["value"].as_str().unwrap()).unwrap());
+        let key = row["key"].as_str().unwrap();
+        let closed = inspect(&["--key", key]).expect(0, &[]).json();
+        assert!(closed["encryption"]["closed"].as_str().unwrap().contains("--encryption-config"), "{closed}");
+        let shown = inspect(&[&given[..], &["--key", key]].concat()).expect(0, &[]).json();
+        assert_eq!((&shown["key"], &shown["object"]), (&row["key"], &row["object"]));
+        assert!(shown["encryption"]["closed"].is_null(), "{shown}");
+        match ["aesgcm", "kms"].iter().any(|bound| key.contains(bound)) {
+            true => drop(inspect(&given).expect(2, &["add --key"])),
+            false => assert_eq!(inspect(&given).expect(0, &[]).json()["object"], row["object"]),
+        }
+        if !key.contains("kms") {
+            inspect(&["--encryption-config", "keys/other", "--key", key]).expect(2, &["key `golden`", ", other"]);
+        }
+        // In the private folder of a run, the configuration is above the file.
+        std::fs::copy(place.root.join("value"), place.root.join("keys/etcd-main/value")).unwrap();
+        let found = place.run(&["inspect", "--file", "keys/etcd-main/value", "--raw", "--json", "--key", key]);
+        assert_eq!(found.expect(0, &["with the keys in"]).json()["object"], row["object"]);
+    }
 }
 
 #[test]

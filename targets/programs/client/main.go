@@ -1,6 +1,7 @@
 // Client runs informers of client-go on the ConfigMaps of a namespace, with a typed, a dynamic and a metadata client, until
 // all of them have delivered the ConfigMap `marker`. It logs what they deliver, their caches and all requests as JSON lines
-// on standard output. The harness compares the log with the store's history; nothing is compared here.
+// on standard output. The harness compares the log with the store's history; nothing is compared here. It is built with
+// client-go of each supported minor.
 //
 // Usage: client --kubeconfig FILE --namespace NAME [--server URL [--token-file FILE]] [--ready NAME] [--watch-list]
 // [--limit DURATION]
@@ -50,6 +51,9 @@ const probe = "probe"
 // The label by which the caches are indexed.
 const team = "team"
 
+// The start of the program.
+var start = time.Now()
+
 // line is one line of the log.
 type line struct {
 	Informer string `json:"informer"`
@@ -68,6 +72,9 @@ type line struct {
 	// `GET /api/v1/…`, for `request`.
 	Request string `json:"request,omitempty"`
 	Status  int    `json:"status,omitempty"`
+	// When a request began, in milliseconds since the start of the program, and how long its answer took.
+	At   int64 `json:"at,omitempty"`
+	Took int64 `json:"took,omitempty"`
 	// The holder or the number, for `write`.
 	Value string `json:"value,omitempty"`
 	// The whole object, if the informer has it.
@@ -109,9 +116,7 @@ func main() {
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if *version {
-		if info, ok := debug.ReadBuildInfo(); ok {
-			fmt.Println("client", info.Main.Version)
-		}
+		fmt.Println("client-go", clientGo())
 		return
 	}
 	// client-go reads it at the first use of the gate.
@@ -121,6 +126,20 @@ func main() {
 	if err := run(o, os.Stdout); err != nil {
 		fatal(err)
 	}
+}
+
+// clientGo returns the version of client-go.
+func clientGo() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, module := range info.Deps {
+		if module.Path == "k8s.io/client-go" {
+			return module.Version
+		}
+	}
+	return "unknown"
 }
 
 func fatal(err error) {
@@ -322,12 +341,16 @@ type recorded struct {
 }
 
 func (r recorded) RoundTrip(request *http.Request) (*http.Response, error) {
+	begin := time.Now()
 	answer, err := r.next.RoundTrip(request)
 	status := 0
 	if err == nil {
 		status = answer.StatusCode
 	}
 	what := request.Method + " " + request.URL.RequestURI()
-	r.log.write(line{Informer: r.informer, Event: "request", Request: what, Status: status})
+	r.log.write(line{
+		Informer: r.informer, Event: "request", Request: what, Status: status,
+		At: begin.Sub(start).Milliseconds(), Took: time.Since(begin).Milliseconds(),
+	})
 	return answer, err
 }

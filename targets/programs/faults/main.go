@@ -11,6 +11,9 @@
 //
 // None of them disturbs on its own: a control file selects the fault, and is read again whenever it is replaced. See
 // relay.go, disk.go and webhook.go.
+//
+// `faults replace-text FILE TEXT OTHER` and `faults set-aside FOLDER` change the files of a store that does not run, at
+// once. See damage.go.
 package main
 
 import (
@@ -42,6 +45,10 @@ func run(args []string) error {
 		return slowDisk(args[1], args[2:])
 	case len(args) == 2 && args[0] == "supervise":
 		return supervise(args[1])
+	case len(args) == 4 && args[0] == "replace-text":
+		return replaceText(args[1], args[2], args[3])
+	case len(args) == 2 && args[0] == "set-aside":
+		return setAside(args[1])
 	}
 	listen := flag.String("listen", "", "address for the apiserver")
 	to := flag.String("to", "", "URL of the store")

@@ -16,6 +16,10 @@ Examples:
   cargo xtask inspect --profile encrypted secrets/      another control plane of the same cluster
   cargo xtask inspect --file db /registry/pods/         etcd's database file or a snapshot, without a server
   cargo xtask inspect --file value                      one stored value
+  cargo xtask inspect --file db /registry/secrets/default/a --encryption-config encryption.yaml
+                                                        a value that is encrypted, as an object
+  cargo xtask inspect --file value --encryption-config encryption.yaml --key /registry/secrets/default/a
+                                                        the same from a file with only the value
 
 Values are decoded with the types of the release that the cluster runs, or of --kubernetes. They come from its Go modules,
 which are downloaded once; without them, only metadata has names.")]
@@ -32,6 +36,13 @@ pub(crate) struct InspectOptions {
     /// Read this file instead of a cluster: a database of etcd (`member/snap/db`), a snapshot, or one stored value
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "profile"])]
     pub(crate) file: Option<PathBuf>,
+    /// Decrypt values of --file with the keys of this EncryptionConfiguration, and with those of the project's KMS plugin in
+    /// `kms.keys` in the same folder [default: those of the run in whose private folder the file is]
+    #[arg(long, value_name = "FILE", requires = "file")]
+    pub(crate) encryption_config: Option<PathBuf>,
+    /// Whole key under which the store has the one value of --file; AES-GCM and KMS authenticate it
+    #[arg(long = "key", value_name = "KEY", requires = "file")]
+    pub(crate) stored_at: Option<String>,
     /// Decode values with the types of this release, pinned in targets/components.yaml [default: that of the cluster, or
     /// the default release]
     #[arg(long, value_name = "VERSION")]

@@ -221,8 +221,9 @@ impl RunPlan {
             Some(selection) => own_cases(paths, catalogue, options, &selection)?,
             None => Vec::new(),
         };
-        let on_store = provider::on_store(options.sources.store(), catalogue.profiles.clone());
-        let (cases, unfit) = provider::divide(&options.provider, &on_store, cases);
+        let on_sources = |profiles| provider::on_sources(&options.sources, &catalogue.components, profiles);
+        let all = on_sources(catalogue.profiles.clone());
+        let (cases, unfit) = provider::divide(&options.provider, &all, cases);
         if cases.is_empty() && !unfit.is_empty() {
             return Err(Failure::usage(anyhow!(
                 "no selected check can run there: {} needs {}",
@@ -232,7 +233,7 @@ impl RunPlan {
         }
         let of_upstream = upstream.then_some(catalogue.node.profile.as_str());
         Ok(RunPlan {
-            profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases, of_upstream)?),
+            profiles: on_sources(profiles(catalogue, &cases, of_upstream)?),
             upstream,
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             cases,

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use cli::{Failure, OrExit, Paths, print, print_json};
 use model::{Exit, ProfileInfo};
 use serde::Serialize;
+use suite::Keyring;
 use suite::store::{KeyValue, LeaseInfo, Store};
 use sys::progress;
 
@@ -38,6 +39,8 @@ struct Found {
     store: String,
     kv: KeyValue,
     lease: Option<LeaseInfo>,
+    /// Whether `kv` has the key of the store; a file with one value has none.
+    has_key: bool,
 }
 
 /// What the store has for a key or a prefix.
@@ -49,7 +52,7 @@ enum Answer {
 pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failure> {
     if let Some(file) = &options.file {
         let answer = file::read(file, options)?;
-        return show(paths, options, &answer, None, None);
+        return show(paths, options, &answer, &file::keys(file, options)?, None);
     }
     let kept = Kept::find(paths, &options.name)?;
     let profile = profile(&kept, options.profile.as_deref())?;
@@ -64,22 +67,29 @@ pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failu
         }
     };
     let answer = runtime.block_on(work).or_exit(Exit::Infrastructure)?;
-    show(paths, options, &answer, Some(profile), kept.kubernetes.as_deref())
+    show(paths, options, &answer, &Keyring::of(profile), kept.kubernetes.as_deref())
 }
 
-/// `kubernetes` is the version of the cluster.
+/// `keys` decrypt values, or say why there are none; `kubernetes` is the version of the cluster.
 fn show(
     paths: &Paths,
     options: &InspectOptions,
     answer: &Answer,
-    profile: Option<&ProfileInfo>,
+    keys: &Result<Keyring, String>,
     kubernetes: Option<&str>,
 ) -> Result<Exit, Failure> {
     match answer {
         Answer::One(found) => {
             let version = options.kubernetes.as_deref().or(kubernetes);
             let schema = if options.raw { None } else { told_schema(paths, version) };
-            let shown = Shown::of(found, profile, schema.as_ref());
+            let shown = Shown::of(found, keys, options.file.is_none(), schema.as_ref());
+            // Keys that are given must fit. Keys that were found may be those of other values.
+            if let Some(why) = shown.closed().filter(|_| options.encryption_config.is_some()) {
+                return Err(Failure::usage(anyhow!(
+                    "{}: failed to decrypt the value: {why}",
+                    found.kv.key.escape_debug()
+                )));
+            }
             if options.json {
                 print_json(&shown)?;
             } else {
@@ -143,7 +153,7 @@ async fn found(
         if let Some(kv) = store.get(key, revision).await? {
             // The lease may have expired in the meantime; then the key is gone, too.
             let lease = if kv.lease == 0 { None } else { store.lease(kv.lease).await.ok() };
-            return Ok(Some(Found { store: info.name.clone(), kv, lease }));
+            return Ok(Some(Found { store: info.name.clone(), kv, lease, has_key: true }));
         }
     }
     Ok(None)
@@ -183,7 +193,8 @@ fn list(rows: &[Row], options: &InspectOptions) -> Result<(), Failure> {
     for row in rows {
         let store = if several { format!("  in {}", row.store) } else { String::new() };
         let lease = if row.lease.is_empty() { String::new() } else { format!("  lease {}", row.lease) };
-        print(&format!("{:>9} v{:<4} {}{lease}{store}\n", row.mod_revision, row.version, row.key));
+        let key = row.key.escape_debug();
+        print(&format!("{:>9} v{:<4} {key}{lease}{store}\n", row.mod_revision, row.version));
     }
     progress::say(&format!("{} keys: revision of the last change, version, key", rows.len()));
     Ok(())

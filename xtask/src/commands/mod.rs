@@ -57,7 +57,7 @@ pub(crate) fn ready<'a>(
     provider::known(options, sources)?;
     let setup = Setup { chosen, options, paths, catalogue, host, target, offline: sources.offline };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let profiles = provider::on_store(sources.store(), profiles);
+    let profiles = provider::on_sources(sources, &catalogue.components, profiles);
     let components = setup.components(&profiles).or_exit(Exit::TargetData)?;
     let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;

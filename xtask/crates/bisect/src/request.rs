@@ -153,7 +153,7 @@ fn left_out(repo: &Repo, commits: &[Commit], names: &[String]) -> Result<Vec<usi
 
 /// The options of each run that stay the same for all commits.
 fn words(set: SetArg, options: &BisectOptions) -> Result<Vec<String>, Failure> {
-    let SourceOptions { kubernetes, etcd, kine, exported, offline, .. } = &options.sources;
+    let SourceOptions { kubernetes, etcd, kine, client, exported, offline, .. } = &options.sources;
     let refuse = |text: String| Err(Failure::usage(anyhow!("{text}")));
     let searched = if set == SetArg::Etcd { etcd } else { kubernetes };
     if *searched != Source::Module(None) {
@@ -174,6 +174,9 @@ fn words(set: SetArg, options: &BisectOptions) -> Result<Vec<String>, Failure> {
         if *source != Source::Module(None) {
             words.extend([option.to_owned(), elsewhere(source)?.to_string()]);
         }
+    }
+    if let Some(client) = client {
+        words.extend(["--client".to_owned(), elsewhere(client)?.to_string()]);
     }
     if store != StoreKind::Etcd {
         words.extend(["--store".to_owned(), store.name().to_owned()]);

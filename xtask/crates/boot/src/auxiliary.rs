@@ -79,6 +79,7 @@ impl Plan<'_> {
             name: name.clone(),
             resources: Vec::new(),
             members: 1,
+            earlier: 0,
             flags: BTreeMap::new(),
             kind: StoreKind::Etcd,
             wrapper: None,
@@ -95,6 +96,7 @@ impl Plan<'_> {
             tls: self.pki.admin.clone(),
             resources: Vec::new(),
             kind: StoreKind::Etcd,
+            programs: Vec::new(),
         })
     }
 

@@ -386,6 +386,11 @@ impl Processes {
                 let _turn = self.turn(component);
                 component.start()
             }
+            Action::ChangeProgram { program } => {
+                component.stop()?;
+                component.change_program(program)?;
+                component.start()
+            }
         }
     }
 }

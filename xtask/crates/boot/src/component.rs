@@ -45,6 +45,8 @@ pub(crate) struct Component {
     pub(crate) program: Program,
     /// Flags by name, without dashes.
     pub(crate) flags: BTreeMap<String, String>,
+    /// The programs of several releases that it can run, by name, each with its flags.
+    pub(crate) programs: BTreeMap<String, (Program, BTreeMap<String, String>)>,
     pub(crate) ready: Ready,
     pub(crate) times: Times,
     /// Whether it runs only while a check needs it.
@@ -102,6 +104,7 @@ impl Component {
             name,
             program,
             flags,
+            programs: BTreeMap::new(),
             ready,
             times,
             on_demand,
@@ -112,6 +115,15 @@ impl Component {
             host,
             running: None,
         }
+    }
+
+    /// Selects the program of another release, with its flags, for the next start.
+    pub(crate) fn change_program(&mut self, to: &str) -> anyhow::Result<()> {
+        let Some((program, flags)) = self.programs.get(to) else { bail!("{} has no program {to}", self.name) };
+        // The environment has more than the program's own: that of the profile.
+        (self.program.path, self.program.args) = (program.path.clone(), program.args.clone());
+        self.flags = flags.clone();
+        Ok(())
     }
 
     /// Lets another host run the component from now on.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use model::{Profile, ProfileInfo, StoreInfo, StoreKind, VariantInfo};
+use model::{Profile, ProfileInfo, StoreInfo, StoreKind, VariantInfo, earlier_name};
 use rustix::process::Signal;
 use sys::deadline::OnInterrupt;
 use sys::run_dir::write_private_file;
@@ -19,7 +19,7 @@ use crate::kubeconfig;
 use crate::node::{NodeDraft, Once};
 use crate::pki::Pki;
 use crate::place::{Root, SLOW};
-use crate::plan::Plan;
+use crate::plan::{Plan, store_programs};
 
 /// A planned control plane that is ready to start.
 pub(crate) struct PlannedControlPlane {
@@ -57,6 +57,9 @@ pub(crate) struct ControlPlane {
     pub(crate) data: Vec<(String, PathBuf)>,
     pub(crate) host: Arc<dyn Host>,
 }
+
+/// Name of the component.
+const APISERVER: &str = "kube-apiserver";
 
 /// With more at a time, the waiting in one no longer fills the gaps in the others.
 pub(crate) const MAX_ACTIVE: usize = 3;
@@ -192,7 +195,7 @@ impl Plan<'_> {
         let mut auxiliary = self.auxiliary(profile, &dir, servers.clone(), &mut on_demand)?;
         let mut port_mappings = Vec::new();
         let mut apiservers = Vec::new();
-        let apiserver = |name: String, more: &Flags| {
+        let apiserver = |name: String, program: &str, more: &Flags| {
             let door = (place.port_mappings)(&name)?;
             let mut flags =
                 flags::apiserver(profile, &guest_path, (door.inside, place.listen), place.factor, &servers, &pki)?;
@@ -200,22 +203,24 @@ impl Plan<'_> {
                 flags.insert(flag.clone(), flags::fill(value, &guest_path, &servers)?);
             }
             let ready = format!("{}/readyz", url(door.outside));
-            let mut apiserver = self.component(name, "kube-apiserver", flags, ready)?;
+            let mut apiserver = self.component(name, program, flags, ready)?;
             apiserver.program.env.extend(profile.environment.clone());
             anyhow::Ok((apiserver, door))
         };
         for name in component_names::apiservers(profile) {
-            let (apiserver, door) = apiserver(name, &Flags::new())?;
+            let (apiserver, door) = apiserver(name, APISERVER, &Flags::new())?;
             apiservers.push(apiserver);
             port_mappings.push(door);
         }
         let mut variants = Vec::new();
         let mut variant_infos = BTreeMap::new();
         for (name, more) in &profile.variants {
-            let (mut variant, door) = apiserver(component_names::variant(profile, name), more)?;
+            let previous = profile.previous.as_ref() == Some(name);
+            let program = earlier_name(APISERVER, previous.into());
+            let (mut variant, door) = apiserver(component_names::variant(profile, name), &program, more)?;
             variant.on_demand = true;
             auxiliary.apiservers.insert(name.clone(), url(door.inside));
-            let info = VariantInfo { apiserver: url(door.outside), flags: variant.flags.clone() };
+            let info = VariantInfo { apiserver: url(door.outside), flags: variant.flags.clone(), previous };
             variant_infos.insert(name.clone(), info);
             variants.push(variant);
         }
@@ -330,6 +335,7 @@ impl Plan<'_> {
             tls: self.pki.admin.clone(),
             resources: store.resources.clone(),
             kind: store.kind,
+            programs: store_programs(store),
         });
         Ok(ProfileInfo {
             name: profile.name.clone(),

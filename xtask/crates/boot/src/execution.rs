@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use model::{Artifact, Artifacts, Emulator, Target, Variant};
+use model::{Artifact, Artifacts, Emulator, Target, Variant, component_of};
 use sys::exec;
 use xshell::{Shell, cmd};
 
@@ -178,7 +178,7 @@ fn try_run(target: &Target, execution: &Execution, artifact: &Artifact) -> anyho
     let (program, arguments) = execution.command(&artifact.path);
     let version = version_argument(&artifact.component);
     let cmd = cmd!(sh, "{program} {arguments...} {version}");
-    let cmd = cmd.envs(target.component_env.get(&artifact.component).into_iter().flatten());
+    let cmd = cmd.envs(target.component_env.get(component_of(&artifact.component).0).into_iter().flatten());
     let begin = Instant::now();
     let output = exec::run(cmd, LONGEST_CALIBRATION)
         .with_context(|| format!("{} cannot even print its version here", artifact.component))?;

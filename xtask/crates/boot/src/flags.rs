@@ -133,15 +133,21 @@ fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, 
     flags
 }
 
-/// Adapts the flags to a release that calls some of them `--experimental-NAME` and does not know some values.
+/// Adapts the flags to a release that calls some of them `--experimental-NAME` and does not know some values. A flag
+/// that the profile calls `experimental-NAME` is for such a release only: later ones have a feature gate in its place.
 pub(crate) fn as_known(flags: Flags, release: &Artifact) -> Flags {
     let Artifact { experimental_flags: experimental, unknown_values: unknown, .. } = release;
-    let known = |name: String| if experimental.contains(&name) { format!("experimental-{name}") } else { name };
+    let is_experimental = |name: &str| experimental.iter().any(|flag| flag == name);
+    let known = |name: String| match name.strip_prefix("experimental-") {
+        Some(rest) => is_experimental(rest).then_some(name),
+        None if is_experimental(&name) => Some(format!("experimental-{name}")),
+        None => Some(name),
+    };
     let rest = |value: String| {
         let parts: Vec<&str> = value.split(',').filter(|part| !unknown.iter().any(|word| word == part)).collect();
         if parts.is_empty() { None } else { Some(parts.join(",")) }
     };
-    flags.into_iter().filter_map(|(name, value)| Some((known(name), rest(value)?))).collect()
+    flags.into_iter().filter_map(|(name, value)| Some((known(name)?, rest(value)?))).collect()
 }
 
 /// `servers` are the URLs of the profile's stores by name; the URLs of several members are separated by commas.
@@ -330,6 +336,11 @@ mod tests {
         };
         assert_eq!(as_known(given.clone(), &release(&["notify", "absent"], &[])), expected);
         assert_eq!(as_known(given.clone(), &release(&[], &[])), given);
+        let earlier = pairs([("experimental-hash", "true".into()), ("gates", "A=true".into())]);
+        let with = pairs([("experimental-hash", "true".into())]);
+        let without = pairs([("gates", "A=true".into())]);
+        assert_eq!(as_known(earlier.clone(), &release(&["hash"], &["A=true"])), with);
+        assert_eq!(as_known(earlier, &release(&["absent"], &[])), without);
         let given = pairs([("gates", "A=true,B=true".into()), ("apis", "new/v1=true".into()), ("none", String::new())]);
         let expected = pairs([("gates", "A=true".into()), ("none", String::new())]);
         assert_eq!(as_known(given, &release(&[], &["B=true", "new/v1=true"])), expected);

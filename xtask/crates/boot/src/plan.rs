@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use model::{Artifacts, ProfileStore, StoreKind, StoreWrapper, Target};
+use model::{Artifacts, ProfileStore, StoreKind, StoreWrapper, Target, component_of, earlier_name};
 use reqwest::blocking::Client;
 use sys::RunDir;
 use tls::Alpn;
@@ -38,6 +38,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// A member of a store. It starts with the oldest of the releases that it can run.
     pub(crate) fn store(
         &self,
         name: String,
@@ -46,7 +47,27 @@ impl Plan<'_> {
         port: u16,
         guest_path: &Path,
     ) -> anyhow::Result<Component> {
-        let mut component = self.component(name, store.kind.component(), flags, format!("{}/readyz", url(port)))?;
+        let of = |program: &str| self.store_of(program, name.clone(), store, flags.clone(), port, guest_path);
+        let programs = store_programs(store);
+        let mut component = of(programs.first().map_or(store.kind.component(), String::as_str))?;
+        for program in programs {
+            let Component { program: command, flags, .. } = of(&program)?;
+            component.programs.insert(program, (command, flags));
+        }
+        Ok(component)
+    }
+
+    /// A member that runs this program.
+    fn store_of(
+        &self,
+        program: &str,
+        name: String,
+        store: &ProfileStore,
+        flags: Flags,
+        port: u16,
+        guest_path: &Path,
+    ) -> anyhow::Result<Component> {
+        let mut component = self.component(name, program, flags, format!("{}/readyz", url(port)))?;
         if let Some(wrapper) = &store.wrapper {
             self.wrap(&mut component.program, wrapper, guest_path)?;
         }
@@ -90,8 +111,9 @@ impl Plan<'_> {
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
     }
 
-    pub(crate) fn program(&self, name: String, component: &str) -> anyhow::Result<Program> {
-        let (path, args) = (self.place.command)(artifact(self.artifacts, component)?);
+    pub(crate) fn program(&self, name: String, program: &str) -> anyhow::Result<Program> {
+        let (path, args) = (self.place.command)(artifact(self.artifacts, program)?);
+        let (component, _) = component_of(program);
         let mut env = flags::environment(component, self.place.factor);
         env.extend(self.target.component_env.get(component).cloned().unwrap_or_default());
         let log = self.run.log(&name);
@@ -113,4 +135,10 @@ impl Plan<'_> {
     pub(crate) fn scaled(&self, limit: Duration) -> Duration {
         limit.mul_f64(self.place.factor)
     }
+}
+
+/// The programs that the members of a store can run, the oldest release first. Empty if they can run only one.
+pub(crate) fn store_programs(store: &ProfileStore) -> Vec<String> {
+    let minors = if store.earlier > 0 { 0..=store.earlier } else { return Vec::new() };
+    minors.rev().map(|minors| earlier_name(store.kind.component(), minors)).collect()
 }

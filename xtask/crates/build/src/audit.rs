@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use model::{ByteOrder, ComponentSet, Target};
+use model::{ByteOrder, ComponentSet, Target, is_own_program};
 use serde::{Deserialize, Serialize};
 
 use crate::buildinfo::{self, BuildInfo};
@@ -74,8 +74,10 @@ pub(crate) fn recorded_version(info: &BuildInfo, set: &ComponentSet) -> Option<S
         let value = after.split([' ', '\'', '"']).next()?;
         (!value.is_empty()).then(|| value.to_owned())
     });
-    let module = &info.module;
-    written.or_else(|| (module.version.starts_with('v')).then(|| module.version.clone()))
+    // A program of this project prints the version of the set's main module, and its own module has no release.
+    let module =
+        if is_own_program(&info.path) { info.dependencies.get(&set.main_module) } else { Some(&info.module.version) };
+    written.or_else(|| module.filter(|version| version.starts_with('v')).cloned())
 }
 
 fn header(elf: &Elf<'_>, target: &Target) -> Vec<String> {
@@ -190,7 +192,7 @@ mod tests {
     fn info(path: &str, version: &str, settings: &[(&str, &str)]) -> BuildInfo {
         let settings = settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let module = buildinfo::Module { path: SERVER.into(), version: version.into() };
-        BuildInfo { go: "go1.26.8".into(), path: path.into(), module, settings }
+        BuildInfo { go: "go1.26.8".into(), path: path.into(), module, settings, ..BuildInfo::default() }
     }
 
     const OURS: &[(&str, &str)] = &[
@@ -247,5 +249,17 @@ mod tests {
         ] {
             assert_eq!(recorded_version(&found, &set).as_deref(), version);
         }
+    }
+
+    #[test]
+    fn version_of_an_own_program_is_that_of_the_main_module_of_its_set() {
+        let set = "{name: client, main_module: k8s.io/client-go, components: [], ldflags: [-s]}";
+        let set = serde_yaml::from_str(set).unwrap();
+        let mut found = info("archproof/programs/client", "v0.0.0", &[]);
+        assert_eq!(recorded_version(&found, &set), None);
+        found.dependencies.insert("k8s.io/client-go".into(), "v0.37.2".into());
+        assert_eq!(recorded_version(&found, &set).as_deref(), Some("v0.37.2"));
+        found.dependencies.insert("k8s.io/client-go".into(), String::new());
+        assert_eq!(recorded_version(&found, &set), None, "a folder replaces the module");
     }
 }

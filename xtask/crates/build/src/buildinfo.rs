@@ -21,6 +21,8 @@ pub(crate) struct BuildInfo {
     pub(crate) path: String,
     /// The module of the main package.
     pub(crate) module: Module,
+    /// The versions of the other modules, by path; empty for a module that a folder replaces.
+    pub(crate) dependencies: BTreeMap<String, String>,
     /// GOARCH, CGO_ENABLED, -trimpath, -ldflags and so on.
     pub(crate) settings: BTreeMap<String, String>,
 }
@@ -64,12 +66,23 @@ fn modules(text: &[u8]) -> BuildInfo {
     let framed = text.len() > 2 * SENTINEL && text[text.len() - SENTINEL - 1] == b'\n';
     let text = if framed { &text[SENTINEL..text.len() - SENTINEL] } else { text };
     let mut info = BuildInfo::default();
+    let mut dependency = None;
     for line in String::from_utf8_lossy(text).lines() {
         let mut words = line.split('\t');
         match (words.next(), words.next(), words.next()) {
             (Some("path"), Some(path), _) => info.path = path.to_owned(),
             (Some("mod"), Some(path), version) => {
                 info.module = Module { path: path.to_owned(), version: version.unwrap_or_default().to_owned() };
+            }
+            (Some("dep"), Some(path), version) => {
+                info.dependencies.insert(path.to_owned(), version.unwrap_or_default().to_owned());
+                dependency = Some(path.to_owned());
+            }
+            // Replaces the module of the line before.
+            (Some("=>"), _, version) => {
+                let replaced = dependency.take().and_then(|path| info.dependencies.get_mut(&path));
+                let module = |version: &str| version.starts_with('v').then(|| version.to_owned());
+                replaced.into_iter().for_each(|of| *of = version.and_then(module).unwrap_or_default());
             }
             (Some("build"), Some(setting), _) => {
                 if let Some((name, value)) = setting.split_once('=') {
@@ -114,7 +127,8 @@ mod tests {
     }
 
     const TEXT: &str = "path\tk8s.io/kubernetes/cmd/kube-apiserver\nmod\tk8s.io/kubernetes\tv1.36.3\th1:abc=\n\
-                        dep\tcel.dev/expr\tv0.25.1\th1:def=\nbuild\t-trimpath=true\nbuild\tGOARCH=riscv64\n\
+                        dep\tcel.dev/expr\tv0.25.1\th1:def=\ndep\tk8s.io/api\tv0.0.0\n=>\tk8s.io/api\tv0.36.3\th1:g=\n\
+                        dep\ta.org/b\tv1.2.0\n=>\t../b\t(devel)\t\nbuild\t-trimpath=true\nbuild\tGOARCH=riscv64\n\
                         build\t-ldflags=\"-X p.v=\\\"1 2\\\"\"\n";
 
     #[test]
@@ -125,6 +139,9 @@ mod tests {
         assert_eq!(info.go, "go1.26.8");
         assert_eq!(info.path, "k8s.io/kubernetes/cmd/kube-apiserver");
         assert_eq!(info.module, Module { path: "k8s.io/kubernetes".into(), version: "v1.36.3".into() });
+        let dependencies: Vec<(&str, &str)> =
+            info.dependencies.iter().map(|(path, version)| (&**path, &**version)).collect();
+        assert_eq!(dependencies, [("a.org/b", ""), ("cel.dev/expr", "v0.25.1"), ("k8s.io/api", "v0.36.3")]);
         assert_eq!(info.settings["GOARCH"], "riscv64");
         assert_eq!(info.settings["-trimpath"], "true");
         assert_eq!(info.settings["-ldflags"], "-X p.v=\"1 2\"");

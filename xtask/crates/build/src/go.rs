@@ -63,6 +63,7 @@ pub(crate) struct Require {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Replace {
+    pub(crate) old: Module,
     pub(crate) new: Module,
 }
 

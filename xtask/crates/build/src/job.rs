@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
-use model::{Component, ComponentSet, Source, is_minor};
+use model::{Component, ComponentSet, EARLIER_MINORS, Source, component_of, earlier_name, is_minor};
 use sys::progress;
 
 use crate::Request;
@@ -18,6 +18,8 @@ use crate::stamp::{self, Stamp};
 
 /// One component of the request.
 pub(crate) struct Job<'a> {
+    /// The name of the artifact: the component's, or that of its program of an earlier minor.
+    pub(crate) name: String,
     pub(crate) set: &'a ComponentSet,
     pub(crate) component: &'a Component,
     pub(crate) source: Source,
@@ -63,31 +65,52 @@ pub(crate) enum Resolve {
 pub(crate) fn jobs<'a>(request: &Request<'a>, resolve: Resolve) -> anyhow::Result<Vec<Job<'a>>> {
     check_names(request)?;
     let mut jobs = Vec::new();
-    for set in &request.components.sets {
-        let chosen: Vec<&Component> = set.components.iter().filter(|c| wanted(request, c)).collect();
+    for (set, minors) in sets(request) {
+        let chosen = wanted(request, set, minors);
         if chosen.is_empty() {
             continue;
         }
-        let source = request.sources.get(&set.name).cloned().unwrap_or(Source::Module(None));
+        let source = source(request, set, minors)?;
         let prepared = prepare(request, set, &source, resolve)
             .with_context(|| format!("cannot build the {} components from {source}", set.name))?;
         for component in chosen {
             let work = prepared
                 .work(request, set, component, &source)
                 .with_context(|| format!("cannot build {} from {source}", component.name))?;
-            jobs.push(Job { set, component, source: source.clone(), work });
+            let name = earlier_name(&component.name, minors);
+            jobs.push(Job { name, set, component, source: source.clone(), work });
         }
     }
     Ok(jobs)
 }
 
+/// Each set as itself, and as each of its earlier minors.
+fn sets<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a ComponentSet, u8)> {
+    request.components.sets.iter().flat_map(|set| (0..=EARLIER_MINORS).map(move |minors| (set, minors)))
+}
+
+/// The source of a set, or of one of its earlier minors.
+fn source(request: &Request<'_>, set: &ComponentSet, minors: u8) -> anyhow::Result<Source> {
+    let chosen = request.sources.get(&set.name);
+    let Some(place) = usize::from(minors).checked_sub(1) else {
+        return Ok(chosen.cloned().unwrap_or(Source::Module(None)));
+    };
+    let earlier = set.earlier(chosen);
+    let release = earlier.get(place).with_context(|| {
+        let chosen = chosen.map_or_else(|| "the default".to_owned(), Source::to_string);
+        format!("no Go module pins the release of {} that is {minors} minors before {chosen}", set.name)
+    })?;
+    Ok(Source::Module(Some(format!("v{}", release.minor))))
+}
+
 /// The go.mod files that determine which Go the request needs, as far as they are known before a release is resolved.
 pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for set in &request.components.sets {
-        let chosen = set.components.iter().filter(|c| wanted(request, c));
-        for component in chosen {
-            match request.sources.get(&set.name).unwrap_or(&Source::Module(None)) {
+    for (set, minors) in sets(request) {
+        for component in wanted(request, set, minors) {
+            // The build reports an unknown release.
+            let Ok(source) = source(request, set, minors) else { continue };
+            match source {
                 Source::Prebuilt(_) => {}
                 _ if request.exported.is_some() => {}
                 Source::Module(version) => {
@@ -152,8 +175,13 @@ impl<'a> Job<'a> {
     }
 }
 
-fn wanted(request: &Request<'_>, component: &Component) -> bool {
-    request.only.map_or(!component.optional, |names| names.contains(&component.name))
+/// The requested components of a set, or of one of its earlier minors.
+fn wanted<'a>(request: &Request<'_>, set: &'a ComponentSet, minors: u8) -> Vec<&'a Component> {
+    let is_wanted = |component: &&Component| match request.only {
+        Some(names) => names.contains(&earlier_name(&component.name, minors)),
+        None => minors == 0 && !component.optional,
+    };
+    set.components.iter().filter(is_wanted).collect()
 }
 
 fn check_names(request: &Request<'_>) -> anyhow::Result<()> {
@@ -163,7 +191,7 @@ fn check_names(request: &Request<'_>) -> anyhow::Result<()> {
     }
     let components = request.components.sets.iter().flat_map(|s| &s.components).map(|c| c.name.as_str());
     let components: Vec<&str> = components.collect();
-    let unknown = request.only.unwrap_or_default().iter().find(|name| !components.contains(&name.as_str()));
+    let unknown = request.only.unwrap_or_default().iter().find(|name| !components.contains(&component_of(name).0));
     match unknown {
         Some(name) => bail!("unknown component `{name}`: the components are {}", components.join(", ")),
         None => Ok(()),
@@ -190,6 +218,7 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
     match source {
         Source::Prebuilt(dir) => Ok(Prepared::Prebuilt(dir.clone())),
         Source::Checkout(path) => {
+            has_checkouts(set)?;
             let env = go::build_env(request.target, checkout::GO_FLAGS, request.offline);
             let reading = progress::Phase::start(format!("read {}", path.display()));
             let checkout = Rc::new(checkout::inspect(path)?);
@@ -216,6 +245,18 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
             Ok(Prepared::Module { go, module: Rc::new(module), env, settings })
         }
     }
+}
+
+/// Refuses a set whose program belongs to this project: a source tree of its main module does not contain the program.
+fn has_checkouts(set: &ComponentSet) -> anyhow::Result<()> {
+    if set.has_own_program() && !set.is_own() {
+        bail!(
+            "a checkout of {} does not contain the project's program, which is built only against released modules: \
+             choose a version, or prebuilt:DIR",
+            set.main_module
+        );
+    }
+    Ok(())
 }
 
 impl Prepared {

@@ -232,12 +232,12 @@ fn step(request: &Request<'_>, cache: &Cache, job: &Job<'_>) -> anyhow::Result<S
             (build.stamp.version.clone(), plan)
         }
     };
-    let (component, arch) = (job.component.name.clone(), request.target.name.clone());
+    let (component, arch) = (job.name.clone(), request.target.name.clone());
     Ok(Step { component, arch, source: job.source.clone(), version, plan })
 }
 
 fn build_or_find(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &GoBuild) -> anyhow::Result<Artifact> {
-    let label = format!("{} {} {}", job.component.name, build.stamp.version, request.target.name);
+    let label = format!("{} {} {}", job.name, build.stamp.version, request.target.name);
     let key = build.key();
     match lookup(request, cache, job, build) {
         Ok(entry) => {
@@ -392,7 +392,8 @@ pub fn exported_schema(folder: &Path, target: &Target, key: &str) -> anyhow::Res
 }
 
 fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Artifact {
-    let Record { component, version, go, sha256, size, .. } = record;
+    let Record { version, go, sha256, size, .. } = record;
+    let component = job.name.clone();
     let (experimental_flags, unknown_values) = dialect(job, &version);
     let source = job.source.clone();
     Artifact { component, path, sha256, size, source, version, go, step, experimental_flags, unknown_values }

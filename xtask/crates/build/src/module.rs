@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use model::{ComponentSet, is_minor};
+use model::{ComponentSet, is_minor, is_own_program};
 use sys::progress::{self, Phase};
 
 use crate::cache::Inputs;
@@ -17,6 +17,8 @@ use crate::go::{Env, Require, Toolchain};
 pub(crate) const GO_FLAGS: &str = "-mod=readonly -buildvcs=false";
 /// The version in Go's build information of a module that is built in its own folder.
 const UNRELEASED: &str = "(devel)";
+/// How the digest of a folder that replaces a module begins.
+const FOLDER: &str = "folder ";
 /// How many missing modules an error lists.
 const SHOWN_MODULES: usize = 20;
 
@@ -32,6 +34,8 @@ pub(crate) struct Module {
     /// Whether this is the set's default folder, and not that of another minor or one created for another release.
     pub(crate) default: bool,
     direct: Vec<Require>,
+    /// Required modules that are folders, with their paths: the project's own programs.
+    folders: Vec<(String, PathBuf)>,
     /// The folder's own module path: the project's own programs are stored next to the pins.
     path: String,
 }
@@ -61,13 +65,15 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
     let version = required.or(own.then(|| UNRELEASED.to_owned())).ok_or_else(|| {
         anyhow!("{} does not require {}, the main module of `{}`", go_mod.display(), set.main_module, set.name)
     })?;
-    let replaced = parsed.replace.unwrap_or_default();
-    let replaced = replaced.iter().filter(|replace| replace.new.is_folder()).map(|replace| &*replace.new.path);
-    let files = digests(dir, replaced)?;
+    let mut replaced = parsed.replace.unwrap_or_default();
+    replaced.retain(|replace| replace.new.is_folder());
+    let files = digests(dir, replaced.iter().map(|replace| &*replace.new.path))?;
+    replaced.retain(|replace| !in_step(set, &replace.old.path));
+    let folders = replaced.into_iter().map(|replace| (replace.old.path, dir.join(replace.new.path))).collect();
     let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
     let default = dir.file_name().is_some_and(|name| *name == *set.name);
     let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
-    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, path: parsed.module.path })
+    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, folders, path: parsed.module.path })
 }
 
 /// The inputs of a build that follow from the module folder of a set, read without Go.
@@ -101,7 +107,7 @@ fn digests<'a>(dir: &Path, replaced: impl Iterator<Item = &'a str>) -> anyhow::R
     for path in replaced {
         let mut digest = Fields::default();
         digest.add_folder(&dir.join(path))?;
-        files.insert(format!("folder {path}"), digest.finish());
+        files.insert(format!("{FOLDER}{path}"), digest.finish());
     }
     Ok(files)
 }
@@ -125,9 +131,12 @@ impl Module {
             digest.add(&required.path);
             digest.add(if in_step(set, &required.path) { version } else { &required.version });
         }
-        for (name, content) in self.files.iter().filter(|(name, _)| name.ends_with(".go")) {
+        for (name, content) in self.files.iter().filter(|(name, _)| name.ends_with(".go") || name.starts_with(FOLDER)) {
             digest.add(name);
             digest.add(content);
+        }
+        for (_, folder) in &self.folders {
+            digest.add(folder.as_os_str().as_encoded_bytes());
         }
         digest.add(set.staging.as_deref().unwrap_or_default());
         cache_dir.join("modules").join(format!("{}-{version}-{}", set.name, &digest.finish()[..12]))
@@ -147,7 +156,9 @@ impl Module {
             self.make(go, set, version, &dir, env)
                 .with_context(|| format!("failed to resolve {}@{version}", set.main_module))?;
         }
-        read(go, set, &dir)
+        let made = read(go, set, &dir)?;
+        selected(set, version, &made.version)?;
+        Ok(made)
     }
 
     fn make(&self, go: &Toolchain, set: &ComponentSet, version: &str, dir: &Path, env: &Env) -> anyhow::Result<()> {
@@ -259,6 +270,9 @@ fn go_mod(
         let _ = writeln!(out, "\t{} {version}", required.path);
     }
     out.push_str(")\n");
+    for (path, folder) in &pinned.folders {
+        let _ = writeln!(out, "replace {path} => {}", quoted(&folder.to_string_lossy()));
+    }
     if set.staging.is_some() {
         let staged = staged_version(version)?;
         for required in go.go_mod(release)?.require.unwrap_or_default().iter().filter(|r| r.version == "v0.0.0") {
@@ -266,6 +280,24 @@ fn go_mod(
         }
     }
     Ok(out)
+}
+
+/// A path in the syntax of go.mod, which separates words by spaces: https://go.dev/ref/mod#go-mod-file-lexical.
+fn quoted(path: &str) -> String {
+    format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Refuses a version that Go replaces by a newer one. Otherwise the run would test a release that was not requested.
+fn selected(set: &ComponentSet, requested: &str, selected: &str) -> anyhow::Result<()> {
+    if requested == selected {
+        return Ok(());
+    }
+    bail!(
+        "Go selects {0} {selected} in place of {requested}, because another module of `{1}` requires it: choose \
+         {selected} or a newer version",
+        set.main_module,
+        set.name
+    )
 }
 
 /// The version of the staging repositories: v0.36.3 for Kubernetes v1.36.3.
@@ -279,9 +311,10 @@ pub fn staged_version(version: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Whether a required module is released together with the set's main module.
+/// Whether a required module is released together with the set's main module. The project's own programs have no releases.
 pub fn in_step(set: &ComponentSet, module: &str) -> bool {
-    module == set.main_module || set.components.iter().any(|c| holds(module, &c.package))
+    let holds_component = || set.components.iter().any(|component| holds(module, &component.package));
+    module == set.main_module || !is_own_program(module) && holds_component()
 }
 
 fn holds(module: &str, package: &str) -> bool {
@@ -328,6 +361,31 @@ mod tests {
         ] {
             assert_eq!(holds(module, package), expected, "{module} {package}");
         }
+    }
+
+    #[test]
+    fn own_program_is_not_released_with_the_modules_that_it_uses() {
+        let text = r#"{"name": "client", "main_module": "k8s.io/client-go", "ldflags": [],
+            "components": [{"name": "client", "package": "archproof/programs/client"}]}"#;
+        let set: ComponentSet = serde_json::from_str(text).unwrap();
+        assert!(in_step(&set, "k8s.io/client-go"));
+        assert!(!in_step(&set, "archproof/programs/client"));
+        assert!(!in_step(&set, "k8s.io/api"));
+    }
+
+    #[test]
+    fn folder_is_quoted_as_go_mod_demands() {
+        assert_eq!(quoted("/a b/c"), r#""/a b/c""#);
+        assert_eq!(quoted(r#"/a"b\c"#), r#""/a\"b\\c""#);
+    }
+
+    #[test]
+    fn other_version_than_the_requested_one_is_refused() {
+        let set =
+            ComponentSet { name: "client".into(), main_module: "k8s.io/client-go".into(), ..ComponentSet::default() };
+        assert!(selected(&set, "v0.36.1", "v0.36.1").is_ok());
+        let refused = selected(&set, "v0.33.0", "v0.34.0").unwrap_err().to_string();
+        assert!(refused.contains("k8s.io/client-go v0.34.0 in place of v0.33.0"), "{refused}");
     }
 
     #[test]

@@ -23,12 +23,14 @@ pub fn request<'a>(
     target: &'a Target,
     sources: Option<&SourceOptions>,
 ) -> Request<'a> {
+    let mut by_set = sources.map(SourceOptions::by_set).unwrap_or_default();
+    catalogue.components.add_followers(&mut by_set);
     Request {
         target,
         components: &catalogue.components,
         targets_dir: &paths.targets,
         cache_dir: &paths.cache,
-        sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
+        sources: by_set,
         only: None,
         offline: sources.is_some_and(|sources| sources.offline),
         exported: sources.and_then(|sources| sources.exported.as_deref()).map(|given| exported(paths, given)),

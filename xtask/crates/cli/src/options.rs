@@ -18,6 +18,10 @@ pub struct SourceOptions {
     /// Source of kine, in the same form; only for the kine stores
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub kine: Source,
+    /// Source of the program with client-go: VERSION, module[:VERSION] or prebuilt:DIR [default: the minor of a pinned or
+    /// released Kubernetes, else the default minor]
+    #[arg(long, value_name = "SPEC")]
+    pub client: Option<Source>,
     /// Components that `build --export` has written on another machine: a folder, or its URL, which may end with
     /// #sha256=DIGEST of `components-ARCH.json`. Nothing is built
     #[arg(long = "components", value_name = "DIR|URL")]
@@ -55,13 +59,16 @@ pub enum StoreArg {
 }
 
 impl SourceOptions {
-    /// The sources by the name of their set in `components.yaml`; only the sets in use.
+    /// The sources by the name of their set in `components.yaml`; only the sets in use. The client is among them if it is
+    /// given: otherwise it follows Kubernetes.
     pub fn by_set(&self) -> BTreeMap<String, Source> {
         let store = match self.store {
             StoreArg::Etcd => ("etcd", &self.etcd),
             StoreArg::KineSqlite | StoreArg::KineNats => ("kine", &self.kine),
         };
-        [("kubernetes", &self.kubernetes), store].map(|(set, source)| (set.to_owned(), source.clone())).into()
+        let client = self.client.as_ref().map(|source| ("client", source));
+        let sets = [("kubernetes", &self.kubernetes), store].into_iter().chain(client);
+        sets.map(|(set, source)| (set.to_owned(), source.clone())).collect()
     }
 
     pub fn store(&self) -> StoreKind {

@@ -1,5 +1,5 @@
 //! CBOR as Kubernetes writes it (RFC 8949), to JSON. Strings are byte strings with UTF-8 in them; bytes that JSON shows in
-//! base64 have tag 22 (apimachinery `runtime/serializer/cbor`).
+//! base64 have tag 22 (apimachinery `runtime/serializer/cbor`). Times and quantities are strings, as in JSON.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,6 +25,79 @@ pub fn decode(value: &[u8]) -> Result<Value, String> {
         _ => Err("bytes after the value"),
     });
     decoded.map_err(|why| format!("{why} at byte {} of {}", value.len() - reader.rest.len(), value.len()))
+}
+
+/// An object as a server writes it in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsJson {
+    pub text: String,
+    /// Whether a number is floating point. JSON of a built-in object repeats such a number as a client wrote it, because only
+    /// raw JSON contains any (`RawExtension`); CBOR has only its value.
+    pub has_float: bool,
+}
+
+/// Decodes a whole value into the JSON that the server writes for the same object.
+///
+/// # Errors
+/// As [`decode`].
+pub fn to_json(value: &[u8]) -> Result<AsJson, String> {
+    let decoded = decode(value)?;
+    let mut text = String::with_capacity(value.len() * 2);
+    write(&decoded, &mut text);
+    Ok(AsJson { text, has_float: has_float(&decoded) })
+}
+
+/// Whether the value contains a floating-point number.
+pub fn has_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_float),
+        Value::Object(fields) => fields.values().any(has_float),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+fn write(value: &Value, text: &mut String) {
+    match value {
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(number) => text.push_str(&float(number)),
+            None => text.push_str(&number.to_string()),
+        },
+        Value::Array(items) => write_all('[', ']', items, text, write),
+        Value::Object(fields) => write_all('{', '}', fields, text, |(name, value), text| {
+            text.push_str(&Value::from(name.as_str()).to_string());
+            text.push(':');
+            write(value, text);
+        }),
+        Value::Null | Value::Bool(_) | Value::String(_) => text.push_str(&value.to_string()),
+    }
+}
+
+fn write_all<T>(
+    begin: char,
+    end: char,
+    items: impl IntoIterator<Item = T>,
+    text: &mut String,
+    write: impl Fn(T, &mut String),
+) {
+    text.push(begin);
+    for (place, item) in items.into_iter().enumerate() {
+        if place > 0 {
+            text.push(',');
+        }
+        write(item, text);
+    }
+    text.push(end);
+}
+
+/// The shortest form that is read as the same number, as Go's encoding/json chooses it: `1`, `0.5`, `1e-7`, `1e+21`.
+fn float(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 || (1e-6..1e21).contains(&size) {
+        return number.to_string();
+    }
+    let form = format!("{number:e}");
+    if form.contains("e-") { form } else { form.replace('e', "e+") }
 }
 
 struct Reader<'a> {
@@ -198,6 +271,46 @@ mod tests {
         ] {
             assert_eq!(decode(bytes), Ok(value), "{bytes:02x?}");
         }
+    }
+
+    #[test]
+    fn floating_point_numbers_are_written_as_go_does() {
+        for (number, expected) in [
+            (1.0, "1"),
+            (-0.0, "-0"),
+            (0.5, "0.5"),
+            (100_000.0, "100000"),
+            (1e-6, "0.000001"),
+            (1e-7, "1e-7"),
+            (-1.25e-9, "-1.25e-9"),
+            (999_999_999_999_999_900_000.0, "999999999999999900000"),
+            (1e21, "1e+21"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (5e-324, "5e-324"),
+        ] {
+            let bytes = [&b"\xfb"[..], &f64::to_be_bytes(number)].concat();
+            assert_eq!(to_json(&bytes), Ok(AsJson { text: expected.into(), has_float: true }), "{number}");
+        }
+        // A whole number of 16 bits, as the server shortens it, inside a list and a map.
+        assert_eq!(to_json(b"\xa1\x41a\x82\xf9\x3c\x00\x01").unwrap().text, r#"{"a":[1,1]}"#);
+    }
+
+    #[test]
+    fn object_in_cbor_has_the_digest_of_its_json() {
+        // The same object as the server writes it: strings as byte strings, a time as text, bytes with tag 22.
+        let json = r#"{"data":"/wA=","kind":"Thing","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"\u003cé\n"},"n":[9007199254740993,-7,1.5,1e+21,null,true]}"#;
+        let bytes: &[u8] = b"\xd9\xd9\xf7\xa4\
+            \x44kind\x45Thing\
+            \x41n\x86\x1b\x00\x20\x00\x00\x00\x00\x00\x01\x26\xf9\x3e\x00\xfb\x44\x4b\x1a\xe4\xd6\xe2\xef\x50\xf6\xf5\
+            \x44data\xd6\x42\xff\x00\
+            \x48metadata\xa2\x44name\x44<\xc3\xa9\x0a\x51creationTimestamp\x742026-01-02T03:04:05Z";
+        let seen = to_json(bytes).unwrap();
+        assert!(seen.has_float);
+        let digest = |text: &str| crate::object_digest::of_object(text.as_bytes()).unwrap();
+        assert_eq!(digest(&seen.text), digest(json), "{}", seen.text);
+        let altered = seen.text.replace("9007199254740993", "9007199254740992");
+        assert_ne!(digest(&altered), digest(json));
+        assert!(!to_json(b"\xa1\x41a\x81\x01").unwrap().has_float);
     }
 
     #[test]

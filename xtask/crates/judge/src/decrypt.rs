@@ -114,7 +114,7 @@ pub fn sealed(value: &[u8]) -> Result<Option<Sealed<'_>>, String> {
     let provider = Provider::ALL.into_iter().find(|provider| rest.starts_with(provider.words().as_bytes()));
     let unknown = || {
         let begin = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
-        format!("no provider writes values that begin with `{begin}`")
+        format!("no provider writes values that begin with `{}`", begin.escape_debug())
     };
     let provider = provider.ok_or_else(unknown)?;
     let rest = &rest[provider.words().len()..];

@@ -82,6 +82,9 @@ fn types(bytes: &[u8]) {
 fn cbor_value(bytes: &[u8]) {
     if let Ok(value) = cbor::decode(bytes) {
         assert!(serde_json::to_vec(&value).is_ok());
+        let json = cbor::to_json(bytes).expect("the value was decoded before").text;
+        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+        assert!(object_digest::of_object(json.as_bytes()).is_some(), "{json}");
         let shorter = bytes.split_last().map_or(bytes, |(_, shorter)| shorter);
         assert!(bytes.is_empty() || cbor::decode(shorter).is_err());
     }

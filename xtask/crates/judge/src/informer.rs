@@ -1,6 +1,7 @@
 //! Compares the log of an informer of client-go with the store's history: what its handler got, its cache, its index.
 //!
-//! An informer may skip versions only where it lost its watch and filled its cache again. It never skips the last one.
+//! An informer may skip versions only where it lost its watch and filled its cache again. It never skips the last one. A
+//! whole object that a handler got is the stored one in every field.
 //!
 //! Not here: the program that logs (`targets/programs/client`), and watch streams (`content`, `gaps`).
 
@@ -10,10 +11,13 @@ use model::history::{Change, Revision};
 use serde::Deserialize;
 
 use crate::keys::unsigned;
+use crate::object_digest::{TypeMeta, of_event, of_items};
 use crate::stored;
 
 /// The label by which the caches are indexed.
 const TEAM: &str = "team";
+/// The type of the watched objects. Typed clients remove it.
+pub const OF: TypeMeta<'_> = TypeMeta { api_version: "v1", kind: "ConfigMap" };
 
 /// A line of the log.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -42,9 +46,31 @@ pub struct Line {
     pub request: String,
     #[serde(default)]
     pub status: u16,
+    /// For `request`: milliseconds from the start of the program to that of the request, and from there to its answer.
+    #[serde(default)]
+    pub at: u64,
+    #[serde(default)]
+    pub took: u64,
     /// For `write`: the holder or the number that was written.
     #[serde(default)]
     pub value: String,
+    #[serde(skip)]
+    pub object: Option<Object>,
+}
+
+/// A whole object that a handler got. An informer of metadata has none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    pub json: String,
+    /// Without its resource version: `object_digest`.
+    pub digest: u64,
+}
+
+impl Line {
+    /// Whether a handler got this.
+    pub fn is_delta(&self) -> bool {
+        ["add", "update", "delete"].contains(&self.event.as_str())
+    }
 }
 
 /// What one informer did.
@@ -55,6 +81,8 @@ pub struct Examined {
     pub relists: u64,
     /// Changes of the store that it did not deliver.
     pub skipped: u64,
+    /// Objects of handlers that were compared with the stored ones.
+    pub compared: u64,
 }
 
 /// A version of an object in the store.
@@ -79,6 +107,8 @@ pub struct Scene<'a> {
     /// The changes of the store, and the prefix of the namespace's collection.
     pub changes: &'a [Revision],
     pub prefix: &'a str,
+    /// The digests of the stored objects, by revision, as far as they can be decoded.
+    pub contents: &'a BTreeMap<u64, u64>,
     /// The revision at which all informers had filled their caches.
     pub first: u64,
     /// Revisions between which their watches broke, and had all continued.
@@ -92,15 +122,17 @@ pub struct Scene<'a> {
 /// # Errors
 /// What is wrong, in a sentence.
 pub fn judge(lines: &[Line], scene: &Scene<'_>) -> Result<Examined, String> {
-    let Scene { changes, prefix, first, broken, last } = *scene;
+    let Scene { changes, prefix, contents, first, broken, last } = *scene;
     let history = History::of(changes, prefix, last);
     let relists = fills(lines).saturating_sub(1);
     let mut examined = Examined { relists, ..Examined::default() };
     let mut held: BTreeMap<&str, Held> = BTreeMap::new();
     let mut delivered: BTreeSet<(&str, u64)> = BTreeSet::new();
-    for line in lines.iter().filter(|line| ["add", "update", "delete"].contains(&line.event.as_str())) {
+    for line in lines.iter().filter(|line| line.is_delta()) {
         examined.deltas += 1;
         history.allows(line, held.get(line.key.as_str())).map_err(|why| format!("{}: {why}", say(line)))?;
+        let compared = history.same_content(line, contents).map_err(|why| format!("{}: {why}", say(line)))?;
+        examined.compared += u64::from(compared);
         delivered.insert((&line.key, line.rv));
         if line.event == "delete" {
             held.remove(line.key.as_str());
@@ -185,6 +217,19 @@ impl History {
         }
     }
 
+    /// Compares the object of a handler with the stored one; a deletion has the last one. Returns whether both are known.
+    fn same_content(&self, line: &Line, contents: &BTreeMap<u64, u64>) -> Result<bool, String> {
+        let puts = self.0.get(&line.key).into_iter().flatten().filter(|version| version.kind == Change::Put);
+        let shown = puts.filter(|version| version.rev <= line.rv).next_back();
+        let stored = shown.and_then(|version| Some((version.rev, contents.get(&version.rev)?)));
+        match (&line.object, stored) {
+            (Some(object), Some((rev, stored))) if object.digest != *stored => {
+                Err(format!("its object is not the one that was stored at {rev}: {}", object.json))
+            }
+            (object, stored) => Ok(object.is_some() && stored.is_some()),
+        }
+    }
+
     /// Whether cache and index are the last state.
     fn ends_with(&self, lines: &[Line]) -> Result<(), String> {
         let expected: BTreeMap<&str, &Version> = self
@@ -222,6 +267,19 @@ impl History {
     }
 }
 
+/// The requests of an informer in their order: `list 502 at 3.1 s, list 200 at 5.9 s after 1.2 s`, from the start of the
+/// program. Client-go doubles its pause after each failure, up to a minute, so they say why an informer was late.
+pub fn requests(lines: &[Line]) -> String {
+    let say = |Line { request, status, at, took, .. }: &Line| {
+        let verb = if request.contains("watch=true") { "watch" } else { "list" };
+        let seconds = |ms: u64| format!("{}.{} s", ms / 1000, ms % 1000 / 100);
+        let after = if *took < 100 { String::new() } else { format!(" after {}", seconds(*took)) };
+        format!("{verb} {status} at {}{after}", seconds(*at))
+    };
+    let requests = lines.iter().filter(|line| line.event == "request" && line.request.starts_with("GET "));
+    requests.map(say).collect::<Vec<String>>().join(", ")
+}
+
 fn say(line: &Line) -> String {
     let Line { informer, event, key, rv, uid, .. } = line;
     format!("informer {informer}: {event} of {key} at {rv} (uid {uid})")
@@ -234,12 +292,22 @@ fn say(line: &Line) -> String {
 pub fn parse(log: &str) -> Result<BTreeMap<String, Vec<Line>>, String> {
     let mut by_informer: BTreeMap<String, Vec<Line>> = BTreeMap::new();
     for text in log.lines().filter(|line| line.starts_with('{')) {
-        let line: Line = serde_json::from_str(text).map_err(|error| format!("{error}: {text}"))?;
+        let mut line: Line = serde_json::from_str(text).map_err(|error| format!("{error}: {text}"))?;
+        line.object = object(text);
         if !line.informer.is_empty() {
             by_informer.entry(line.informer.clone()).or_default().push(line);
         }
     }
     Ok(by_informer)
+}
+
+/// The object in a line.
+fn object(line: &str) -> Option<Object> {
+    let json = line.get(of_event(line.as_bytes())?.range)?.to_owned();
+    // An object in a list has a digest with its type, whether or not it says the type itself.
+    let list = format!("{{\"items\":[{json}]}}");
+    let digest = of_items(list.as_bytes(), OF)?.first()?.digest;
+    Some(Object { json, digest })
 }
 
 #[cfg(test)]

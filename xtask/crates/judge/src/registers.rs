@@ -17,6 +17,10 @@ use super::{Findings, Violation};
 
 /// A verdict needs at least this many answers without a resource version.
 const MIN_ANSWERS: u64 = 20;
+/// A verdict needs at least this many deletions that must have found their object absent. The traffic sends several.
+const MIN_ABSENCES: u64 = 1;
+/// The name of their count.
+const ABSENCES: &str = "deletions of objects that were certainly absent";
 /// Search steps per object. A history of a few hundred operations with a dozen clients needs a few thousand.
 const STEPS: usize = 200_000;
 /// Lines of evidence.
@@ -50,6 +54,7 @@ pub(super) fn linearizable(prepared: &Prepared<'_>, findings: &mut Findings) {
         findings.count("objects", 1);
         findings.count("operations", operations.len() as u64);
         findings.count("answers without a resource version", without_version as u64);
+        findings.count(ABSENCES, certain_absences(&operations, &effects));
         let known = operations.iter().zip(&effects).map(|(operation, &effect)| {
             let returned = (!is_open(&operation.answer)).then_some(operation.returned);
             Op { called: operation.called, returned, effect }
@@ -58,6 +63,23 @@ pub(super) fn linearizable(prepared: &Prepared<'_>, findings: &mut Findings) {
         judge(findings, key, initial(prepared, key, base), &operations, &ops);
     }
     findings.at_least("answers without a resource version", MIN_ANSWERS);
+    findings.at_least(ABSENCES, MIN_ABSENCES);
+}
+
+/// The deletions that were refused while no other request could change the object: a success instead of any of these
+/// refusals would leave no order. If another write was under way, or has no answer, the search may accept the success.
+fn certain_absences(operations: &[&Operation], effects: &[Effect]) -> u64 {
+    if operations.iter().any(|operation| is_open(&operation.answer)) {
+        return 0;
+    }
+    let is_alone = |one: &Operation| {
+        let others = operations.iter().filter(|other| other.verb != Verb::Get && !std::ptr::eq(**other, one));
+        others.into_iter().all(|other| other.returned < one.called || other.called > one.returned)
+    };
+    let refused = operations.iter().zip(effects).filter(|(operation, effect)| {
+        operation.verb == Verb::Delete && **effect == Effect::Absent && is_alone(operation)
+    });
+    refused.count() as u64
 }
 
 /// `ops` are the operations, followed by the deletions of the whole collection.

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::history::{Change, Sighting, Through};
+use model::history::{Change, Meta, Sighting, Through};
 use serde_json::Value;
 
 use super::keys::unsigned;
@@ -41,6 +41,9 @@ struct States<'h> {
     states: BTreeMap<(u32, u64, &'h str), State<'h>>,
     /// Their definition changed, so the same stored value is shown in another form.
     redefined: u64,
+    /// Stored values that the recording left out.
+    without_creation: u64,
+    with_minus_zero: u64,
     /// No such change is in the recording; the judges of versions say whether that is right.
     unknown: u64,
 }
@@ -92,7 +95,9 @@ pub(super) fn deleted_object(prepared: &Prepared<'_>, findings: &mut Findings) {
 impl<'h> States<'h> {
     fn of(prepared: &Prepared<'h>) -> States<'h> {
         let redefined = redefined(prepared);
-        let mut states = States { states: BTreeMap::new(), redefined: 0, unknown: 0 };
+        let Meta { without_creation, with_minus_zero, .. } = prepared.history.meta;
+        let mut states =
+            States { states: BTreeMap::new(), redefined: 0, without_creation, with_minus_zero, unknown: 0 };
         for sighting in &prepared.history.sightings {
             if redefined.iter().any(|prefix| sighting.key.starts_with(&**prefix)) {
                 states.redefined += 1;
@@ -115,6 +120,8 @@ impl<'h> States<'h> {
 
     fn count(&self, findings: &mut Findings) {
         findings.count("sightings left out: the definition changed", self.redefined);
+        findings.count("stored values left out: without creationTimestamp", self.without_creation);
+        findings.count("stored values left out: with a number -0", self.with_minus_zero);
         findings.count("sightings of unknown versions", self.unknown);
     }
 }

@@ -32,6 +32,10 @@ pub struct Capabilities {
     pub etcd: bool,
     /// The components run on a little-endian processor.
     pub little_endian: bool,
+    /// An apiserver of the minor before the one under test can run on the same stores.
+    pub previous_apiserver: bool,
+    /// The members of the first store can run releases before the one under test.
+    pub earlier_stores: bool,
     pub apiservers: usize,
     /// Members of the first store.
     pub members: usize,
@@ -52,6 +56,8 @@ impl Capabilities {
         native: true,
         etcd: true,
         little_endian: true,
+        previous_apiserver: true,
+        earlier_stores: true,
         apiservers: usize::MAX,
         members: usize::MAX,
     };
@@ -88,6 +94,8 @@ impl Cluster {
             native: self.info.execution.starts_with(NATIVE),
             etcd: profile.stores.iter().all(|store| store.kind.counts_versions()),
             little_endian: self.info.byte_order == Some(ByteOrder::Little),
+            previous_apiserver: profile.variants.values().any(|variant| variant.previous),
+            earlier_stores: profile.stores.first().is_some_and(|store| !store.programs.is_empty()),
             apiservers: profile.apiservers.len().max(1),
             members: profile.stores.first().map_or(1, |store| store.members.len().max(1)),
         }

@@ -127,6 +127,9 @@ pub struct VariantInfo {
     pub apiserver: String,
     /// All of its flags, without dashes.
     pub flags: BTreeMap<String, String>,
+    /// Whether its program is that of the minor before the one under test.
+    #[serde(default)]
+    pub previous: bool,
 }
 
 /// One store: etcd, or kine in its place.
@@ -144,6 +147,10 @@ pub struct StoreInfo {
     /// Etcd in files of older versions.
     #[serde(default)]
     pub kind: StoreKind,
+    /// The programs that its members can run, the oldest release first, with which they start; see
+    /// [`Action::ChangeProgram`]. Empty if they can run only one.
+    #[serde(default)]
+    pub programs: Vec<String>,
 }
 
 /// PEM files of a client.
@@ -212,6 +219,9 @@ pub enum Action {
     /// and `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded, and
     /// `{store.spare-peer}` its peer URL; likewise for `native`. `{apiserver.NAME}` is the URL of a variant.
     Restart { flags: BTreeMap<String, String> },
+    /// Stop, and start with the program and the flags of another release, on the same data. Flags that a restart has
+    /// changed are those of the release again.
+    ChangeProgram { program: String },
     /// Start the component, or resume it if it is suspended; it is ready afterwards.
     Use,
     /// Suspend the component until its next use.
@@ -246,8 +256,8 @@ mod tests {
     fn store(name: &str, resources: &[&str]) -> StoreInfo {
         let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
         let resources = resources.iter().map(ToString::to_string).collect();
-        let (endpoint, members, kind) = Default::default();
-        StoreInfo { name: name.into(), endpoint, members, tls, resources, kind }
+        let (endpoint, members, kind, programs) = Default::default();
+        StoreInfo { name: name.into(), endpoint, members, tls, resources, kind, programs }
     }
 
     #[test]

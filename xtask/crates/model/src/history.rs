@@ -50,6 +50,13 @@ pub struct Meta {
     /// Whether the store counts the writes of each key and skips no revision, as etcd does and kine does not. None in
     /// older recordings, where the judges derive it from the revisions.
     pub versioned: Option<bool>,
+    /// Stored values that no sighting shows, because a server completes them when it reads: they have no
+    /// creationTimestamp.
+    #[serde(default)]
+    pub without_creation: u64,
+    /// Stored values that no sighting shows, because a server reads the number -0 of their JSON as 0.
+    #[serde(default)]
+    pub with_minus_zero: u64,
 }
 
 /// A key's state in a Range answer.

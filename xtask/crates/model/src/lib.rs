@@ -8,9 +8,11 @@ mod artifact;
 mod capabilities;
 mod cluster;
 mod durations;
+mod earlier;
 mod event;
 mod exit;
 mod expectation;
+mod follow;
 mod golden;
 mod hardware;
 mod heads;
@@ -39,6 +41,7 @@ pub use cluster::{
     VariantInfo,
 };
 pub use durations::Durations;
+pub use earlier::{EARLIER_MINORS, component_of, earlier_name};
 pub use event::{CiJob, Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation, ExpectedDifference};
@@ -62,7 +65,7 @@ pub use store::StoreKind;
 pub use target::{
     ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Harness, Held,
     HostGo, Processors, Profile, ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor,
-    minor_of, names_arch,
+    is_own_program, minor_of, names_arch,
 };
 pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

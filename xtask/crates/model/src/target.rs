@@ -234,6 +234,11 @@ impl Components {
 /// How the Go modules of the project's own programs begin.
 const OWN_PROGRAMS: &str = "archproof/programs/";
 
+/// Whether a Go module or package is one of the project's own programs.
+pub fn is_own_program(path: &str) -> bool {
+    path.starts_with(OWN_PROGRAMS)
+}
+
 /// Components that share one Go module, one version and one `--<name> SPEC` flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentSet {
@@ -249,7 +254,8 @@ pub struct ComponentSet {
     pub tags: Vec<String>,
     /// Folder below `main_module`'s checkout whose modules replace `v0.0.0` requirements: `staging/src/k8s.io`.
     pub staging: Option<String>,
-    /// The set whose default release decides which version this one has; `pins` then only names newer versions.
+    /// The set that decides which version this one has, by its default release or, if this set has releases, by the one with
+    /// the same number of the minor; `pins` then only names newer versions.
     pub follows: Option<String>,
     /// How many of the newest minors upstream supports, 1 by default: `pins check` fails if one of them stays unpinned.
     pub supported_minors: Option<usize>,
@@ -290,10 +296,15 @@ pub struct Release {
 
 impl ComponentSet {
     /// The folder of one of its Go modules, below `targets/`: `programs/guest` for a program of this project, otherwise
-    /// `components/etcd-3.5`, which only pins versions.
+    /// `components/etcd-3.5`, which only pins versions. A program of this project with several releases has such pins, too.
     pub fn folder(&self, module: &str) -> PathBuf {
-        let own = self.components.iter().any(|component| component.package.starts_with(OWN_PROGRAMS));
+        let own = self.releases.is_empty() && self.has_own_program();
         Path::new(if own { "programs" } else { "components" }).join(module)
+    }
+
+    /// Whether one of its components is a program of this project.
+    pub fn has_own_program(&self) -> bool {
+        self.components.iter().any(|component| is_own_program(&component.package))
     }
 
     /// The pinned release of the same minor as this version: `v1.36.3`, `1.36.3` or `1.36`.
@@ -304,7 +315,7 @@ impl ComponentSet {
 
     /// Whether its main module is one of the project's own programs, and not a module of upstream.
     pub fn is_own(&self) -> bool {
-        self.main_module.starts_with(OWN_PROGRAMS)
+        is_own_program(&self.main_module)
     }
 
     /// The default release.
@@ -316,6 +327,12 @@ impl ComponentSet {
 /// `v1.36.3` to `1.36`.
 pub fn minor_of(version: &str) -> String {
     version.trim_start_matches('v').split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// `1.36` as numbers.
+pub(crate) fn minor_numbers(minor: &str) -> Option<(u32, u32)> {
+    let (major, minor) = minor.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Whether the version is only a minor, `v1.36`, and not a published release, `v1.36.3`.
@@ -383,6 +400,9 @@ pub struct Profile {
     /// profile's own apiserver, and these in addition or instead. It runs only while a check uses it.
     #[serde(default)]
     pub variants: BTreeMap<String, BTreeMap<String, String>>,
+    /// The variant whose program is that of the minor before the one under test: the program `kube-apiserver-previous`.
+    /// A run for which no such release is pinned has no such variant.
+    pub previous: Option<String>,
     /// Storage prefix, `--etcd-prefix`.
     #[serde(default = "default_prefix")]
     pub prefix: String,
@@ -398,6 +418,10 @@ pub struct ProfileStore {
     /// Members of the cluster; with more than one they are the components `etcd-STORE-1`, `etcd-STORE-2`, ….
     #[serde(default = "one")]
     pub members: u8,
+    /// How many minors before the one under test the members start with; checks change them to the next minor and back. At
+    /// most [`EARLIER_MINORS`](crate::EARLIER_MINORS), and not more than pinned releases exist.
+    #[serde(default)]
+    pub earlier: u8,
     /// etcd flags added to the common ones: name without dashes to value.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,
@@ -443,6 +467,7 @@ fn one_store() -> Vec<ProfileStore> {
         name: "main".into(),
         resources: Vec::new(),
         members: 1,
+        earlier: 0,
         flags: BTreeMap::new(),
         wrapper: None,
         kind: StoreKind::default(),

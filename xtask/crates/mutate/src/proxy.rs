@@ -11,12 +11,13 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::HeaderValue;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
+use hyper_util::client::legacy::Error as ClientError;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use model::ProfileInfo;
@@ -86,6 +87,11 @@ impl Shared {
                 let text = format!("the proxy failed to forward the request: {error:#}");
                 let mut response = Response::new(full(text.into()));
                 *response.status_mut() = StatusCode::BAD_GATEWAY;
+                // Without it, informers of client-go pause twice as long after each answer, up to a minute, and come back
+                // long after the apiserver has started. Nothing was sent, so a write may be repeated, too.
+                if error.downcast_ref::<ClientError>().is_some_and(ClientError::is_connect) {
+                    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                }
                 response
             }
         }

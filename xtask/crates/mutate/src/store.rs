@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::message::Message;
-use crate::tls_listener::{Error, TlsListener, Upstream, upstream};
+use crate::tls_listener::{Error, TlsListener, UNREAD, Upstream, upstream};
 
 type Body = UnsyncBoxBody<Bytes, Error>;
 
@@ -80,7 +80,9 @@ async fn connection(stream: TlsStream<TcpStream>, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(answer(shared, request).await) }
     });
-    let _ = auto::Builder::new(TokioExecutor::new()).http2_only().serve_connection(TokioIo::new(stream), service).await;
+    let mut server = auto::Builder::new(TokioExecutor::new()).http2_only();
+    server.http2().max_send_buf_size(UNREAD as usize);
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {

@@ -17,6 +17,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+/// Bytes of an HTTP/2 stream that a proxy holds in each direction while its client does not read. Hyper's defaults, 2 MiB
+/// and 400 KiB, would let a store send a whole range to a client that has read its first chunk.
+pub(crate) const UNREAD: u32 = 65_535;
+
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Upstream<B> = Client<HttpsConnector<HttpConnector>, B>;
 
@@ -92,7 +96,10 @@ where
     let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let mut client = Client::builder(TokioExecutor::new());
     if http2 {
-        client.http2_only(true).build(builder.enable_http2().wrap_connector(tcp))
+        client
+            .http2_only(true)
+            .http2_initial_stream_window_size(UNREAD)
+            .build(builder.enable_http2().wrap_connector(tcp))
     } else {
         client.build(builder.enable_http1().wrap_connector(tcp))
     }

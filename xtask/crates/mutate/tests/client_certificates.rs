@@ -1,4 +1,4 @@
-//! Both proxies serve only clients that show a certificate of the run's CA.
+//! Both proxies serve only clients that show a certificate of the run's CA, and answer for a server that does not listen.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
-use http::{Request, Response};
+use http::header::{AUTHORIZATION, RETRY_AFTER};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -80,11 +81,19 @@ impl Rig {
             tls: self.files("admin"),
             resources: Vec::new(),
             kind: model::StoreKind::Etcd,
+            programs: Vec::new(),
         }
     }
 
     /// The upstream server's report on a request through a proxy: `certificates=N authorization=…`.
     fn ask(&self, port: u16, config: ClientConfig) -> Result<String, String> {
+        let answer = self.send(port, config)?;
+        assert!(answer.status().is_success(), "{answer:?}");
+        Ok(answer.headers()[SEEN].to_str().unwrap().to_owned())
+    }
+
+    /// The answer to a request through a proxy.
+    fn send(&self, port: u16, config: ClientConfig) -> Result<Response<Incoming>, String> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
@@ -97,11 +106,7 @@ impl Rig {
             .header(AUTHORIZATION, "Bearer client")
             .body(Full::default())
             .unwrap();
-        self.runtime.block_on(async {
-            let answer = client.request(request).await.map_err(|error| format!("{error:?}"))?;
-            assert!(answer.status().is_success(), "{answer:?}");
-            Ok(answer.headers()[SEEN].to_str().unwrap().to_owned())
-        })
+        self.runtime.block_on(client.request(request)).map_err(|error| format!("{error:?}"))
     }
 
     /// The TLS alert with which a proxy closes a connection. The client sends no request, because the reset after a
@@ -204,6 +209,16 @@ fn apiserver_proxy_without_a_token_shows_the_administrator_certificate_for_verif
     let rig = Rig::new("proxy-certificate");
     let proxy = Proxy::start(&rig.profile(None), Change::Nothing).unwrap();
     rig.assert_only_the_run_is_served(port_of(&proxy.url()), "certificates=1 authorization=Bearer client");
+}
+
+#[test]
+fn clients_may_repeat_a_request_to_an_apiserver_that_does_not_listen() {
+    let mut rig = Rig::new("proxy-refused");
+    let closed = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    rig.upstream = format!("https://{closed}");
+    let proxy = Proxy::start(&rig.profile(None), Change::Nothing).unwrap();
+    let answer = rig.send(port_of(&proxy.url()), tls::client(&rig.files("admin"), Alpn::Unset).unwrap()).unwrap();
+    assert_eq!((answer.status().as_u16(), &answer.headers()[RETRY_AFTER]), (502, &HeaderValue::from_static("1")));
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Applies one new version: the component table, the set's go.mod, and the programs that follow it.
+//! Applies one new version: the component table, the set's go.mod, and the programs and sets that follow it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use build::{GoTool, in_step, staged_version};
-use model::{ComponentSet, Components};
+use model::{ComponentSet, Components, Release};
 use sys::progress::Phase;
 use targets::Catalogue;
 
@@ -35,16 +35,20 @@ pub(crate) struct Change {
 ///
 /// # Errors
 /// A file cannot be read, or does not have the expected content.
-pub(crate) fn change(set: &ComponentSet, targets: &Path, bump: &Bump) -> anyhow::Result<Change> {
+pub(crate) fn change(
+    components: &Components,
+    set: &ComponentSet,
+    targets: &Path,
+    bump: &Bump,
+) -> anyhow::Result<Change> {
     if set.commit.is_some() {
         bail!("{} has a `commit` in {TABLE}: replace it by that of {}, or remove it", set.name, bump.to);
     }
     let release = set.releases.iter().find(|release| set.folder(&release.module) == bump.folder);
-    let table = release.map(|release| {
-        let text = read(&targets.join(TABLE))?;
-        let (old, new) = (bump.from.to_string(), bump.to.to_string());
-        edit::set_version(&text, &set.name, &release.minor, &old, &new).map_err(|why| anyhow!("targets/{why}"))
-    });
+    let mut table = None;
+    if let Some(release) = release {
+        set_version(&mut table, targets, set, release, &bump.to.to_string())?;
+    }
     let text = read(&targets.join(&bump.folder).join("go.mod"))?;
     let staging: Vec<String> = match set.staging {
         Some(_) => gomod::replacing(&text).into_iter().map(|(path, _)| path.to_owned()).collect(),
@@ -58,7 +62,33 @@ pub(crate) fn change(set: &ComponentSet, targets: &Path, bump: &Bump) -> anyhow:
     if release.is_none_or(|release| release.module == set.name) {
         modules.extend(followers(&versions, targets, &bump.folder)?);
     }
-    Ok(Change { modules, table: table.transpose()? })
+    for follower in components.sets.iter().filter(|other| other.follows.as_ref() == Some(&set.name)) {
+        for release in &follower.releases {
+            let folder = follower.folder(&release.module);
+            let (text, changes) = versions.edit(&read(&targets.join(&folder).join("go.mod"))?);
+            if changes > 0 {
+                let required = gomod::required(&text).into_iter().find(|(path, _)| *path == follower.main_module);
+                let (_, new) = required.with_context(|| format!("{} lacks its main module", folder.display()))?;
+                set_version(&mut table, targets, follower, release, new)?;
+                modules.push(Module { folder, text });
+            }
+        }
+    }
+    Ok(Change { modules, table })
+}
+
+/// Sets the version of a release in the component table, which is read if it has no change yet.
+fn set_version(
+    table: &mut Option<String>,
+    targets: &Path,
+    set: &ComponentSet,
+    release: &Release,
+    new: &str,
+) -> anyhow::Result<()> {
+    let text = table.take().map_or_else(|| read(&targets.join(TABLE)), Ok)?;
+    let changed = edit::set_version(&text, &set.name, &release.minor, &release.version, new);
+    *table = Some(changed.map_err(|why| anyhow!("targets/{why}"))?);
+    Ok(())
 }
 
 /// The modules that are released together, with their old and new version.
@@ -143,7 +173,9 @@ impl Change {
             let folder = targets.join(&module.folder);
             write(&folder.join("go.mod"), &module.text)?;
             complete(&folder, &module.text, go, phase)?;
-            if let Some(set) = set_of(components, &module.folder).filter(|set| set.staging.is_none()) {
+            // The replacements of the project's own programs are in their go.mod.
+            let upstreams = |set: &&ComponentSet| set.staging.is_none() && !set.has_own_program();
+            if let Some(set) = set_of(components, &module.folder).filter(upstreams) {
                 carry_replacements(&folder, &set.main_module, go, phase)?;
             }
             require_locked_go(targets, &folder)?;
@@ -245,6 +277,10 @@ sets:
     releases:
       - {minor: \"1.36\", version: v1.36.3, module: cluster}
       - {minor: \"1.35\", version: v1.35.4, module: cluster-1.35}
+  - name: client
+    releases:
+      - {minor: \"0.36\", version: v0.36.3, module: client}
+      - {minor: \"0.35\", version: v0.35.4, module: client-0.35}
 ";
 
     fn set() -> ComponentSet {
@@ -259,14 +295,34 @@ sets:
         serde_json::from_str(text).unwrap()
     }
 
+    fn components() -> Components {
+        let text = r#"{
+            "name": "client", "main_module": "k8s.io/client", "ldflags": [], "follows": "cluster",
+            "releases": [
+                {"minor": "0.36", "version": "v0.36.3", "module": "client"},
+                {"minor": "0.35", "version": "v0.35.4", "module": "client-0.35"}
+            ],
+            "components": [{"name": "client", "package": "archproof/programs/client"}]
+        }"#;
+        Components { sets: vec![set(), serde_json::from_str(text).unwrap()], groups: Vec::new() }
+    }
+
+    fn changed(set: &ComponentSet, dir: &Scratch, bump: &Bump) -> anyhow::Result<Change> {
+        change(&components(), set, dir.path(), bump)
+    }
+
     fn tree() -> Scratch {
         let dir = Scratch::temporary("apply").unwrap();
         dir.write(TABLE, TABLE_TEXT);
         for (folder, main, staged) in [("cluster", "v1.36.3", "v0.36.3"), ("cluster-1.35", "v1.35.4", "v0.35.4")] {
             let text = format!(
-                "module x\n\nrequire k8s.io/kubernetes {main}\n\nreplace (\n\tk8s.io/api => k8s.io/api {staged}\n)\n"
+                "module x\n\nrequire k8s.io/kubernetes {main}\n\nreplace (\n\tk8s.io/api => k8s.io/api {staged}\n\t\
+                 k8s.io/client => k8s.io/client {staged}\n)\n"
             );
             dir.write(&format!("components/{folder}/go.mod"), text);
+            let text =
+                format!("module c\n\nrequire k8s.io/client {staged}\n\nrequire k8s.io/api {staged} // indirect\n");
+            dir.write(&format!("components/{}/go.mod", folder.replace("cluster", "client")), text);
         }
         dir.write("programs/follower/go.mod", "module f\n\nrequire k8s.io/api v0.36.3\n");
         dir.write("programs/other/go.mod", "module o\n\nrequire k8s.io/api v0.35.1 // an older API\n");
@@ -280,17 +336,19 @@ sets:
     }
 
     #[test]
-    fn programs_follow_the_default_release_only() {
+    fn programs_follow_the_default_release_and_sets_follow_each_release() {
         let dir = tree();
-        let new = change(&set(), dir.path(), &bump("components/cluster", "v1.36.3", "v1.36.10")).unwrap();
-        assert_eq!(new.folders(), ["components/cluster", "programs/follower"]);
+        let new = changed(&set(), &dir, &bump("components/cluster", "v1.36.3", "v1.36.10")).unwrap();
+        assert_eq!(new.folders(), ["components/cluster", "programs/follower", "components/client"]);
         assert_eq!(new.modules[1].text, "module f\n\nrequire k8s.io/api v0.36.10\n");
-        assert_eq!(new.table.unwrap(), TABLE_TEXT.replace("v1.36.3", "v1.36.10"));
-        let old = change(&set(), dir.path(), &bump("components/cluster-1.35", "v1.35.4", "v1.35.8")).unwrap();
-        assert_eq!(old.folders(), ["components/cluster-1.35"]);
+        let client = "module c\n\nrequire k8s.io/client v0.36.10\n\nrequire k8s.io/api v0.36.10 // indirect\n";
+        assert_eq!(new.modules[2].text, client);
+        assert_eq!(new.table.unwrap(), TABLE_TEXT.replace(".36.3", ".36.10"));
+        let old = changed(&set(), &dir, &bump("components/cluster-1.35", "v1.35.4", "v1.35.8")).unwrap();
+        assert_eq!(old.folders(), ["components/cluster-1.35", "components/client-0.35"]);
         assert!(old.modules[0].text.contains("k8s.io/kubernetes v1.35.8\n"), "{}", old.modules[0].text);
         assert!(old.modules[0].text.contains("k8s.io/api => k8s.io/api v0.35.8\n"), "{}", old.modules[0].text);
-        assert_eq!(old.files(Path::new("t")).len(), 3);
+        assert_eq!(old.files(Path::new("t")).len(), 5);
     }
 
     #[test]
@@ -306,7 +364,7 @@ sets:
     #[test]
     fn commit_of_the_old_version_is_never_kept() {
         let set = ComponentSet { commit: Some("0".repeat(40)), ..set() };
-        let error = change(&set, tree().path(), &bump("components/cluster", "v1.36.3", "v1.36.4")).err().unwrap();
+        let error = changed(&set, &tree(), &bump("components/cluster", "v1.36.3", "v1.36.4")).err().unwrap();
         assert!(error.to_string().contains("`commit`"), "{error}");
     }
 }

@@ -91,7 +91,8 @@ pub(crate) fn pin(
     git: Option<&Git>,
 ) -> Result<(), Failure> {
     let targets = std::path::absolute(targets).map_err(anyhow::Error::from)?;
-    let change = apply::change(catalogue.set(&bump.set)?, &targets, bump).or_exit(Exit::TargetData)?;
+    let set = catalogue.set(&bump.set)?;
+    let change = apply::change(&catalogue.components, set, &targets, bump).or_exit(Exit::TargetData)?;
     let files = change.files(&targets);
     git.map_or(Ok(()), |git| git.require_clean(&files)).or_exit(Exit::Usage)?;
     let restore = Restore::of(&files, &[]).or_exit(Exit::Infrastructure)?;
@@ -106,7 +107,8 @@ pub(crate) fn pin(
 
 /// The lines of a dry run.
 fn described(catalogue: &Catalogue, targets: &Path, bump: &Bump) -> Result<String, Failure> {
-    let change = apply::change(catalogue.set(&bump.set)?, targets, bump).or_exit(Exit::TargetData)?;
+    let set = catalogue.set(&bump.set)?;
+    let change = apply::change(&catalogue.components, set, targets, bump).or_exit(Exit::TargetData)?;
     let files: Vec<String> =
         change.files(Path::new("targets")).iter().map(|file| format!("  {}\n", file.display())).collect();
     Ok(format!("{}, now {}\n{}", bump.subject(), bump.from, files.concat()))

@@ -161,6 +161,9 @@ impl Draft<'_> {
             out.push_str(&format!("\t{path} {version}\n"));
         }
         out.push_str(")\n");
+        for line in gomod::folders(model) {
+            out.push_str(&format!("\n{line}\n"));
+        }
         if !staging.is_empty() {
             let staged = staged_version(&version)?;
             let unique: BTreeSet<&String> = staging.iter().collect();
@@ -188,6 +191,10 @@ impl Draft<'_> {
             ));
             steps.push(format!("Complete targets/golden/{minor}.yaml: `cargo xtask compare RUN --golden`"));
             steps.push("Add the tags of `kubeadm config images list` to targets/images.yaml".to_owned());
+            steps.push(format!(
+                "Draft the minor of client-go: `cargo xtask pins bump --set client --minor 0.{}`",
+                minor.1
+            ));
         }
         steps.push(format!(
             "To make {minor} the default, rename the folders so that {set} is the new minor, and move the programs \
@@ -214,7 +221,8 @@ mod tests {
         let model = Folder { path: "components/cluster".into(), version: version("v1.36.3"), draft: false };
         let draft = Draft { set: &set, model: &model, version: version("v1.37.2"), folder: "components/c".into() };
         let old = "// Pins.\nmodule x\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\tk8s.io/klog v2.1.0\n\
-                   \ta.org/b v1.0.0 // indirect\n)\n\nreplace k8s.io/api => k8s.io/api v0.36.3\n";
+                   \ta.org/b v1.0.0 // indirect\n)\n\nreplace k8s.io/api => k8s.io/api v0.36.3\n\n\
+                   replace archproof/programs/p => ../../programs/p\n";
         let staging = ["k8s.io/new", "k8s.io/api", "k8s.io/api"].map(str::to_owned);
         let expected = "\
 // A draft of the cluster components of 1.37: docs/contributing.md has the remaining steps.
@@ -226,6 +234,8 @@ require (
 \tk8s.io/kubernetes v1.37.2
 \tk8s.io/klog v2.1.0
 )
+
+replace archproof/programs/p => ../../programs/p
 
 replace (
 \tk8s.io/api => k8s.io/api v0.37.2

@@ -70,6 +70,11 @@ pub(crate) fn with_replacements(text: &str, replacements: &[String]) -> String {
     format!("{}\n\nreplace (\n{lines})\n", out.trim_end())
 }
 
+/// The lines that replace a module by a folder.
+pub(crate) fn folders(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.starts_with("replace ") && line.contains(" => .")).collect()
+}
+
 /// All modules that are required as this version.
 pub(crate) fn required_as<'a>(text: &'a str, version: &str) -> Vec<&'a str> {
     let all = entries(text).into_iter().filter(|entry| !entry.replace && entry.version == version);

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use model::{Components, Profile, StoreKind};
+use model::{Components, EARLIER_MINORS, Profile, ProfileStore, StoreKind, component_of, earlier_name};
+
+/// The component of which a profile's variants are.
+pub(crate) const APISERVER: &str = "kube-apiserver";
 
 /// The components under test, and those that the profiles need; with `init`, also the first process of a machine.
 pub(crate) fn of_profiles(components: &Components, profiles: &[Profile], init: bool) -> Vec<String> {
@@ -11,7 +14,7 @@ pub(crate) fn of_profiles(components: &Components, profiles: &[Profile], init: b
     let tools = |name: &str| profiles.iter().flat_map(|p| &p.tools).any(|tool| tool == name);
     let controls = |name: &str| name == boot::CONTROLLER_MANAGER && profiles.iter().any(|p| !p.controllers.is_empty());
     let schedules = |name: &str| name == boot::SCHEDULER && profiles.iter().any(|p| p.scheduler);
-    let needed = all.filter(|c| match c.name.as_str() {
+    let needed = all.clone().filter(|c| match c.name.as_str() {
         name if StoreKind::has_program(name) => stores(name),
         name => {
             !c.optional
@@ -22,7 +25,19 @@ pub(crate) fn of_profiles(components: &Components, profiles: &[Profile], init: b
                 || schedules(name)
         }
     });
-    needed.map(|component| component.name.clone()).collect()
+    let needed = needed.map(|component| component.name.clone());
+    let earlier = |minors| all.clone().map(move |component| earlier_name(&component.name, minors));
+    needed.chain((1..=EARLIER_MINORS).flat_map(earlier).filter(|name| runs_earlier(name, profiles))).collect()
+}
+
+/// Whether a program of an earlier minor is that of an apiserver's variant, or one of those that a store can run.
+fn runs_earlier(program: &str, profiles: &[Profile]) -> bool {
+    let (component, minors) = component_of(program);
+    let store = |store: &ProfileStore| store.kind.component() == component && store.earlier >= minors;
+    profiles.iter().any(|profile| {
+        let is_variant = profile.previous.is_some() && (component, minors) == (APISERVER, 1);
+        is_variant || profile.stores.iter().any(store)
+    })
 }
 
 /// Whether a component is a plug-in of an apiserver, or runs between an apiserver and its store.

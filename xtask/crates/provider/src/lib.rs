@@ -13,7 +13,7 @@ pub mod qemu;
 use anyhow::anyhow;
 use boot::{Booted, Starting, Topology};
 use cli::{Failure, Paths, SourceOptions};
-use model::{Artifacts, Capabilities, Profile, StoreKind, Target};
+use model::{Artifacts, Capabilities, ComponentSet, Components, Profile, StoreKind, Target};
 use suite::{Case, Requirement, missing};
 use sys::RunDir;
 use targets::Catalogue;
@@ -136,9 +136,37 @@ pub fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
     profiles
 }
 
-/// The components of a run of all profiles as processes.
+/// The profiles of a run with these sources: on its kind of store, and with earlier releases as far as they are pinned.
+///
+/// A run with exported components has none: an export contains the components of one release.
+pub fn on_sources(sources: &SourceOptions, components: &Components, profiles: Vec<Profile>) -> Vec<Profile> {
+    let by_set = sources.by_set();
+    let pinned = |component: &str| {
+        let has = |set: &&ComponentSet| set.components.iter().any(|found| found.name == component);
+        let set = components.sets.iter().find(has).filter(|_| sources.exported.is_none());
+        set.map_or(0, |set| set.earlier(by_set.get(&set.name)).len())
+    };
+    limit_earlier(on_store(sources.store(), profiles), pinned)
+}
+
+/// Leaves out the programs of earlier minors for which no release is pinned; `pinned` counts these of a component.
+fn limit_earlier(mut profiles: Vec<Profile>, pinned: impl Fn(&str) -> usize) -> Vec<Profile> {
+    for profile in &mut profiles {
+        if let Some(variant) = profile.previous.take_if(|_| pinned(components::APISERVER) == 0) {
+            profile.variants.remove(&variant);
+        }
+        for store in &mut profile.stores {
+            let pinned = u8::try_from(pinned(store.kind.component())).unwrap_or(u8::MAX);
+            store.earlier = store.earlier.min(pinned);
+        }
+    }
+    profiles
+}
+
+/// The components of a run of all profiles as processes, without those of earlier minors.
 pub fn of_processes(catalogue: &Catalogue, store: StoreKind) -> Vec<String> {
-    components::of_profiles(&catalogue.components, &on_store(store, catalogue.profiles.clone()), false)
+    let profiles = limit_earlier(on_store(store, catalogue.profiles.clone()), |_| 0);
+    components::of_profiles(&catalogue.components, &profiles, false)
 }
 
 /// Drops the cases that need a node if the run has none, and refuses a run for which no case remains.
@@ -160,12 +188,17 @@ pub fn without_node(options: &ProviderOptions, cases: Vec<Case>) -> Result<Vec<C
 }
 
 /// Splits the cases: those whose control plane the provider can create, and the others with what they need. The default
-/// provider depends on the target, and can create all of them.
+/// provider depends on the target, and can create all of them that need no release which is not pinned.
 pub fn divide(options: &ProviderOptions, profiles: &[Profile], cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
-    let Some(chosen) = options.provider else { return (cases, Vec::new()) };
     let need = |case: &Case| {
         let profile = profiles.iter().find(|profile| profile.name == case.profile)?;
-        missing(case.check, case.profile, &chosen.provider().capabilities(options, profile))
+        let chosen = options.provider.map(|chosen| chosen.provider().capabilities(options, profile));
+        let capabilities = Capabilities {
+            previous_apiserver: profile.previous.is_some(),
+            earlier_stores: profile.stores.first().is_some_and(|store| store.earlier > 0),
+            ..chosen.unwrap_or(Capabilities::ALL)
+        };
+        missing(case.check, case.profile, &capabilities)
     };
     let (unfit, fit): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| need(case).is_some());
     let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?)));
@@ -177,7 +210,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::options::tests::options;
+    use crate::options::tests::{options, sources};
 
     fn catalogue() -> Catalogue {
         Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets")).unwrap()
@@ -198,6 +231,28 @@ mod tests {
             assert!(names.iter().any(|name| name == with), "{line}: {names:?}");
             assert!(!names.iter().any(|name| name == without), "{line}: {names:?}");
         }
+    }
+
+    #[test]
+    fn programs_of_earlier_releases_are_built_only_for_profiles_that_run_them() {
+        let catalogue = catalogue();
+        let of = |line: &str| {
+            let profiles = on_sources(&sources(line), &catalogue.components, catalogue.profiles.clone());
+            let names = components::of_profiles(&catalogue.components, &profiles, false);
+            names.into_iter().filter(|name| model::component_of(name).1 > 0).collect::<Vec<String>>()
+        };
+        let (apiserver, one, two) = ("kube-apiserver-previous", "etcd-previous", "etcd-before-previous");
+        assert_eq!(of(""), [apiserver, one, two]);
+        assert_eq!(of("--kubernetes 1.34 --etcd 3.6"), [one]);
+        assert_eq!(of("--etcd 3.5"), [apiserver]);
+        assert_eq!(of("--store kine-sqlite"), [apiserver]);
+        assert!(of("--kubernetes checkout:/nowhere --etcd prebuilt:/nowhere").is_empty());
+        assert!(of("--components /nowhere").is_empty());
+        let plain = [catalogue.profile("default").unwrap().clone()];
+        let names = components::of_profiles(&catalogue.components, &plain, false);
+        assert!(names.iter().all(|name| model::component_of(name).1 == 0), "{names:?}");
+        let exported = of_processes(&catalogue, StoreKind::Etcd);
+        assert!(exported.iter().all(|name| model::component_of(name).1 == 0), "{exported:?}");
     }
 
     #[test]

@@ -115,6 +115,16 @@ pub(crate) mod tests {
         options: ProviderOptions,
     }
 
+    #[derive(Parser)]
+    struct Sources {
+        #[command(flatten)]
+        sources: cli::SourceOptions,
+    }
+
+    pub(crate) fn sources(line: &str) -> cli::SourceOptions {
+        Sources::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().sources
+    }
+
     pub(crate) fn options(line: &str) -> ProviderOptions {
         Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().options
     }

@@ -31,7 +31,10 @@ pub(crate) fn store<'a>(view: &View<'a>) -> &'a str {
         Some("") => words.next().unwrap_or("unknown store"),
         Some(store) => store,
         None if run.sources.contains_key("etcd") => "etcd",
-        None => run.sources.keys().map(String::as_str).find(|set| *set != "kubernetes").unwrap_or("own store"),
+        None => {
+            let mut sets = run.sources.keys().map(String::as_str);
+            sets.find(|set| !["kubernetes", "client"].contains(set)).unwrap_or("own store")
+        }
     }
 }
 

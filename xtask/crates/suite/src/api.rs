@@ -1,5 +1,6 @@
 //! Raw HTTP to an apiserver through kube's client: no retries, no typed objects, and a chosen transport.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -15,7 +16,9 @@ use serde_json::Value;
 
 use crate::answers::{ClientAnswers, Exchange};
 use crate::object::Object;
+use objects::ObjectRecorder;
 
+pub(crate) mod objects;
 pub mod overload;
 
 pub const JSON: &str = "application/json";
@@ -24,6 +27,7 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub const CBOR: &str = "application/cbor";
 
 /// The HTTP version on the wire; the TLS handshake offers nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,7 @@ pub struct Api {
     transport: Transport,
     limit: Duration,
     answers: Option<ClientAnswers>,
+    objects: Option<Arc<ObjectRecorder>>,
 }
 
 /// A request; `path` and `query` are sent as they are.
@@ -112,12 +117,18 @@ impl Api {
         };
         let service = hyper.build::<_, Body>(connector);
         let client = kube::Client::new(service, "default");
-        Ok(Api { client, base: profile.apiserver.clone(), authorization, transport, limit, answers: None })
+        let base = profile.apiserver.clone();
+        Ok(Api { client, base, authorization, transport, limit, answers: None, objects: None })
     }
 
-    /// Records every complete answer from now on.
-    pub(crate) fn recording(self, answers: Option<ClientAnswers>) -> Api {
-        Api { answers, ..self }
+    /// Records every complete answer from now on, and the objects in answers to raw requests.
+    pub(crate) fn recording(self, answers: Option<ClientAnswers>, objects: Option<ObjectRecorder>) -> Api {
+        Api { answers, objects: objects.map(Arc::new), ..self }
+    }
+
+    /// Whether the objects that the server shows are those of the recorded store, in the form of the release under test.
+    pub(crate) fn records_objects(&self) -> bool {
+        self.objects.is_some()
     }
 
     pub(crate) fn answers(&self) -> Option<&ClientAnswers> {
@@ -131,7 +142,16 @@ impl Api {
     /// Sends a request and reads the whole answer. A server's own time-out or overload answer is an error, see
     /// [`overload`].
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
-        overload::refuse(request, self.exchange(request).await?)
+        overload::refuse(request, self.exchange_raw(request).await?)
+    }
+
+    /// Like [`Api::exchange`], for a request that is not recorded as an operation.
+    pub(crate) async fn exchange_raw(&self, request: &Request) -> anyhow::Result<Response> {
+        let response = self.exchange(request).await?;
+        if let Some(objects) = &self.objects {
+            objects.record(request, &response);
+        }
+        Ok(response)
     }
 
     /// Sends a request and reads the whole answer, including time-out and overload answers, for a recorder.

@@ -1,9 +1,11 @@
 //! A check: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use model::{Capabilities, Level};
 
-use crate::ctx::Ctx;
+use crate::ctx::{CASE_LIMIT, Ctx};
 pub use crate::error::{CheckError, Verdict};
 use crate::requirement::DEFAULT_PROFILE;
 pub use crate::requirement::{Requirement, Requires};
@@ -64,6 +66,15 @@ impl Check {
     /// Whether this exclusive check comes before all other cases of its profile.
     pub(crate) fn comes_first(&self) -> bool {
         self.requires.list().contains(&Requirement::First)
+    }
+
+    /// The time limit of its cases on the reference machine.
+    pub(crate) fn time_limit(&self) -> Duration {
+        let minutes = self.requires.list().iter().find_map(|need| match need {
+            Requirement::Minutes(minutes) => Some(Duration::from_secs(60 * u64::from(*minutes))),
+            _ => None,
+        });
+        minutes.unwrap_or(CASE_LIMIT)
     }
 
     /// The exclusive check that comes before this one, if both are selected.

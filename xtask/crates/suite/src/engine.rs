@@ -340,7 +340,7 @@ impl Engine<'_> {
             sink(Event::CaseStarted { at: now(), case: case.name() });
             let (begin, mut attempts) = (Instant::now(), Attempts::default());
             // An attempt that began under load takes longer, so the limit does not shrink when the load falls.
-            let mut limit = contention::limit(CASE_LIMIT, env.cluster.info.factor);
+            let mut limit = contention::limit(case.check.time_limit(), env.cluster.info.factor);
             loop {
                 let ctx = Ctx::new(Arc::clone(&env), case.check.id, options.seed, attempts.count);
                 let result = run_scenario(&case, &ctx).await;
@@ -350,7 +350,7 @@ impl Engine<'_> {
                 if cleans_up || unserved.is_some() {
                     outcome = clean_up(&ctx, outcome).await;
                 }
-                limit = limit.max(contention::limit(CASE_LIMIT, ctx.factor()));
+                limit = limit.max(contention::limit(case.check.time_limit(), ctx.factor()));
                 if let Some(unserved) = unserved.filter(|_| attempts.again(begin.elapsed(), limit)) {
                     sink(Event::Note { at: now(), text: format!("{} begins again: {unserved}", case.name()) });
                     wait::pause(ctx.scaled_pause(PAUSE_BETWEEN_ATTEMPTS)).await;
@@ -425,7 +425,7 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Verdict {
     let check::Run::Scenario(function) = case.check.run else {
         return Err(CheckError::Errored(anyhow!("the engine ran a judge as a scenario: a bug in the harness")));
     };
-    let limit = || contention::limit(CASE_LIMIT, ctx.factor());
+    let limit = || contention::limit(case.check.time_limit(), ctx.factor());
     with_time_limit(limit, "the end of the check", function(ctx)).await
 }
 

@@ -1,6 +1,7 @@
 //! Recording: every operation, every stream, every revision of a store, with one clock. Recorders do not judge.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -33,6 +34,8 @@ pub struct Recorder {
     /// Keys that the run itself wrote, in a store with other writers. They have a separate lock, because a change of
     /// the history reads them.
     written: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether the apiserver is on another store, so that it shows objects of another history.
+    elsewhere: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -48,7 +51,7 @@ impl Recorder {
         let meta = Meta { profile: profile.to_owned(), store: store.to_owned(), ..Meta::default() };
         let history = History { meta, ..History::default() };
         let inner = Inner { history, next_stream: 1, ..Inner::default() };
-        Recorder { clock, inner: Arc::new(Mutex::new(inner)), written: Arc::default() }
+        Recorder { clock, inner: Arc::new(Mutex::new(inner)), written: Arc::default(), elsewhere: Arc::default() }
     }
 
     pub fn now(&self) -> Micros {
@@ -82,6 +85,9 @@ impl Recorder {
         objects: &[Shown<'_>],
         first: &dyn Fn() -> String,
     ) {
+        if self.elsewhere.load(Ordering::Relaxed) {
+            return;
+        }
         let at = self.now();
         let inner = &mut *self.lock();
         for shown in objects {
@@ -137,6 +143,12 @@ impl Recorder {
     pub fn restart(&self) {
         let now = self.now();
         self.lock().history.meta.restarts.push(now);
+    }
+
+    /// Notes whether the apiserver is about to use another store than the recorded one. Objects that it shows then are not
+    /// recorded.
+    pub(crate) fn elsewhere(&self, elsewhere: bool) {
+        self.elsewhere.store(elsewhere, Ordering::Relaxed);
     }
 
     /// Notes that the recording broke off and continues from `revision`.

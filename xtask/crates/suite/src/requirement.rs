@@ -51,10 +51,16 @@ pub enum Requirement {
     Etcd,
     /// A little-endian processor: the files of etcd's database have the byte order of the machine.
     LittleEndian,
+    /// An apiserver of the minor before the one under test, on the same stores.
+    PreviousApiserver,
+    /// A first store whose members can run releases before the one under test.
+    EarlierStores,
     /// This many apiservers on one store.
     Apiservers(usize),
     /// This many members of the first store.
     Members(usize),
+    /// So many minutes on the reference machine, because the server acts only then; see `Check::time_limit`.
+    Minutes(u32),
 }
 
 impl Requires {
@@ -92,8 +98,15 @@ impl Requirement {
             Requirement::Processes => "components that are processes of this machine".into(),
             Requirement::Etcd => "etcd as the store".into(),
             Requirement::LittleEndian => "a little-endian processor".into(),
+            Requirement::PreviousApiserver => {
+                "a build of kube-apiserver of the minor before, pinned in targets/components.yaml (--components has none)".into()
+            }
+            Requirement::EarlierStores => {
+                "a build of etcd of the minor before, pinned in targets/components.yaml (--components has none)".into()
+            }
             Requirement::Apiservers(count) => format!("{count} apiservers on one store"),
             Requirement::Members(count) => format!("a store of {count} members"),
+            Requirement::Minutes(minutes) => format!("{minutes} minutes"),
         }
     }
 
@@ -102,7 +115,7 @@ impl Requirement {
             Requirement::Control => by.control,
             Requirement::ExclusiveOn(profile) | Requirement::ControlOn(profile) => profile != on || by.control,
             // An external cluster is never exclusive, see `check::missing`.
-            Requirement::Exclusive | Requirement::First | Requirement::After(_) => true,
+            Requirement::Exclusive | Requirement::First | Requirement::After(_) | Requirement::Minutes(_) => true,
             Requirement::RawStore => by.raw_store,
             Requirement::QuietNamespace => by.quiet_namespaces,
             Requirement::Http2 => by.http2,
@@ -112,6 +125,8 @@ impl Requirement {
             Requirement::Processes => by.processes,
             Requirement::Etcd => by.etcd,
             Requirement::LittleEndian => by.little_endian,
+            Requirement::PreviousApiserver => by.previous_apiserver,
+            Requirement::EarlierStores => by.earlier_stores,
             Requirement::Apiservers(count) => by.apiservers >= count,
             Requirement::Members(count) => by.members >= count,
         }

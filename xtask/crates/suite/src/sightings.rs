@@ -74,7 +74,8 @@ fn order(sighting: &Sighting) -> (&str, u64, Through, &str, u64) {
 }
 
 /// Adds the decoded stored values of all objects that clients saw, and removes the objects that are the same everywhere.
-/// Values that cannot be decoded are left out: without a schema, those in protobuf; without the keys, encrypted ones.
+/// Values that cannot be decoded are left out: without a schema, those in protobuf; without the keys, encrypted ones. So are,
+/// and these are counted, values that a check put into the store itself, and JSON with the number -0.
 ///
 /// `is_ours` says whether the run wrote a key: people share histories, which must not hold objects of others.
 pub(crate) fn complete(
@@ -88,10 +89,19 @@ pub(crate) fn complete(
         history.revisions.iter().filter(|revision| revision.kind == Change::Put && seen.contains(&revision.key));
     let mut texts = Texts::default();
     let mut stored = Vec::new();
+    let (mut without_creation, mut with_minus_zero) = (0, 0);
     for revision in written {
         let Some(value) = opened(&revision.value, &revision.key, keyring) else { continue };
+        if decode::encoding(&value) == decode::Encoding::Json && has_minus_zero(&value) {
+            with_minus_zero += 1;
+            continue;
+        }
         let Some(text) = object(&value, schema) else { continue };
-        let Ok(TypeMeta { api_version }) = serde_json::from_str(&text) else { continue };
+        let Ok(Written { api_version, metadata }) = serde_json::from_str(&text) else { continue };
+        if metadata.creation_timestamp.is_none() {
+            without_creation += 1;
+            continue;
+        }
         let Some(digest) = of_object(text.as_bytes()) else { continue };
         stored.push(Sighting {
             key: Arc::clone(&revision.key),
@@ -105,6 +115,7 @@ pub(crate) fn complete(
             object: Some(text),
         });
     }
+    (history.meta.without_creation, history.meta.with_minus_zero) = (without_creation, with_minus_zero);
     history.sightings.extend(stored);
     history.sightings.sort_by(|a, b| order(a).cmp(&order(b)));
     drop_equal_objects(&mut history.sightings, is_ours);
@@ -119,9 +130,19 @@ fn opened(value: &[u8], key: &str, keyring: Option<&Keyring>) -> Option<Vec<u8>>
 }
 
 #[derive(Deserialize)]
-struct TypeMeta {
-    #[serde(rename = "apiVersion")]
+#[serde(rename_all = "camelCase")]
+struct Written {
     api_version: String,
+    metadata: WrittenMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMeta {
+    /// A server sets it when it creates an object. A value without it was put into the store by a check, and a server
+    /// completes such a value when it reads: most releases add `creationTimestamp: null` to a custom resource
+    /// (apiextensions-apiserver pkg/apiserver/schema/objectmeta, SetObjectMeta).
+    creation_timestamp: Option<String>,
 }
 
 /// The object in a stored value, as a server reads it.
@@ -135,11 +156,31 @@ fn object(value: &[u8], schema: Option<&Schema>) -> Option<String> {
             decoded.unknown.is_empty().then_some(decoded.value)?
         }
         decode::Encoding::Yaml => serde_yaml::from_slice(value).ok()?,
-        decode::Encoding::Cbor => cbor::decode(value).ok()?,
+        // Only custom resources are stored so, and have no defaults here.
+        decode::Encoding::Cbor => return cbor::to_json(value).ok().map(|json| json.text),
         decode::Encoding::Encrypted | decode::Encoding::Empty => return None,
     };
     set_defaults(&mut object);
     Some(object.to_string())
+}
+
+/// Whether a number may be `-0`. A server writes the floating-point number -0 of a custom resource so, and reads it as the
+/// integer 0, so it shows another object than it has stored.
+fn has_minus_zero(json: &[u8]) -> bool {
+    let (mut in_text, mut escaped) = (false, false);
+    json.windows(4).any(|window| match window {
+        _ if std::mem::take(&mut escaped) => false,
+        [b'\\', ..] => {
+            escaped = in_text;
+            false
+        }
+        [b'"', ..] => {
+            in_text = !in_text;
+            false
+        }
+        [before, b'-', b'0', after] if !in_text => b":[, \n\t".contains(before) && b",]} \n\t".contains(after),
+        _ => false,
+    })
 }
 
 /// The kinds whose stored values can lack a default, because the server sets fields after it has set the defaults.
@@ -211,7 +252,7 @@ mod tests {
 
     fn object(rv: u64, k: &str) -> String {
         format!(
-            r#"{{"apiVersion":"x.example/v1","k":"{k}","kind":"Thing","metadata":{{"name":"a","resourceVersion":"{rv}"}}}}"#
+            r#"{{"apiVersion":"x.example/v1","k":"{k}","kind":"Thing","metadata":{{"creationTimestamp":"2026-01-02T03:04:05Z","name":"a","resourceVersion":"{rv}"}}}}"#
         )
     }
 
@@ -269,6 +310,36 @@ mod tests {
             assert_eq!(history.sightings.len(), 3);
             assert!(history.sightings.iter().all(|sighting| sighting.object.is_some()), "{shown:?}");
         }
+    }
+
+    #[test]
+    fn values_that_a_server_reads_otherwise_are_left_out() {
+        let stored = |value: &[u8]| {
+            let mut history = history(&[(5, "x")], &[(Through::Read, 5, "x")]);
+            history.revisions[0].value = value.into();
+            history.sightings.retain(|sighting| sighting.through != Through::Store);
+            complete(&mut history, None, None, &|_| true);
+            let left = history.sightings.iter().filter(|sighting| sighting.through == Through::Store).count();
+            (left, history.meta.without_creation, history.meta.with_minus_zero)
+        };
+        let written = object(5, "x");
+        assert_eq!(stored(written.as_bytes()), (1, 0, 0));
+        assert_eq!(stored(written.replace("creationTimestamp", "created").as_bytes()), (0, 1, 0));
+        assert_eq!(stored(written.replace("\"x\"", "-0").as_bytes()), (0, 0, 1));
+        assert_eq!(stored(written.replace("\"x\"", "[\"a\\\\\", -0]").as_bytes()), (0, 0, 1));
+        for kept in ["[-0.5,-1,\"-0\"]", "\"a, -0, b\"", r#""a\", -0, b""#] {
+            assert_eq!(stored(written.replace("\"x\"", kept).as_bytes()), (1, 0, 0), "{kept}");
+        }
+    }
+
+    #[test]
+    fn value_in_cbor_has_the_digest_of_its_json() {
+        let json = r#"{"apiVersion":"x.example/v1","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"},"n":1}"#;
+        // The number is floating point in CBOR. The server writes it in JSON as a whole number.
+        let stored = b"\xd9\xd9\xf7\xa3\x41n\xf9\x3c\x00\x48metadata\xa1\x51creationTimestamp\x542026-01-02T03:04:05Z\
+            \x4aapiVersion\x4cx.example/v1";
+        let text = super::object(stored, None).unwrap();
+        assert_eq!(of_object(text.as_bytes()), of_object(json.as_bytes()), "{text}");
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub struct Watch {
     record: Option<Stream>,
     recorder: Recorder,
     answers: Option<ClientAnswers>,
+    records_objects: bool,
     path: String,
     target: Target,
 }
@@ -183,6 +184,7 @@ pub(crate) async fn open(
         record: Some(record),
         recorder,
         answers,
+        records_objects: api.records_objects(),
         path: path.into(),
         target,
     }))
@@ -324,7 +326,10 @@ impl Watch {
 
     /// Records the object of a change.
     fn record_shown(&self, frame: &Frame, line: &[u8]) {
-        let Some(part) = object_digest::of_event(line).filter(|_| frame.is_change()) else { return };
+        if !self.records_objects || !frame.is_change() {
+            return;
+        }
+        let Some(part) = object_digest::of_event(line) else { return };
         let first = || {
             let client = self.record.as_ref().map_or("", |record| &*record.client);
             format!("{} by {client}", self.describe())

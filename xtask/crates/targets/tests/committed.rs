@@ -9,10 +9,10 @@ use targets::{Catalogue, Files, table};
 
 /// Optional keys. Deleting any other key must be an error that names it.
 const OPTIONAL: &str = "\
-    apiserver apiservers arch arguments base checkout_dir ci classes commit component_env control controllers dashboard differences early \
+    apiserver apiservers arch arguments base checkout_dir ci classes commit component_env control controllers dashboard differences earlier early \
     emulator entrypoint env environment experimental experimental_flags extensions factor files firmware flag flags follows foreign go_env group \
     go groups harness has_node held hosts hwcap hwcap2 kubernetes lost_timers machine machine_cpu members minimum no_processors official optional own_ca plugins \
-    prefix profile proposed provider reason relays releases seldom server shards since size spare staging store \
+    prefix previous profile proposed provider reason relays releases seldom server shards since size spare staging store \
     store_version stores supported_minors tags then tools tried unknown_values user user_cpu values variants warm wrapper";
 
 /// A Kubernetes object, whose fields these files do not define.
@@ -107,7 +107,7 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         (
             catalogue.profile("split-event").unwrap_err().to_string(),
             "unknown profile `split-event` (did you mean `split-events`?); valid: default, json, yaml, prefix, \
-             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, stress, node"
+             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, skew, upgrade, stress, node"
                 .into(),
         ),
         (

@@ -38,7 +38,8 @@ fn start(context: &RunContext<'_>, targets: &[&Target]) -> String {
         command.push_str(" --cluster node");
     }
     for (set, source) in context.options.sources.by_set() {
-        if source != Source::Module(None) {
+        // Without the option, the client follows Kubernetes.
+        if source != Source::Module(None) || set == "client" {
             command.push_str(&format!(" --{set} {source}"));
         }
     }

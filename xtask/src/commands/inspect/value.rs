@@ -4,10 +4,10 @@ use judge::cbor;
 use judge::decode::{self, Encoding};
 use judge::schema::{Decoded, Schema, decode_object};
 use judge::value_dump::{Piece, encryption, hex_lines, split_with};
-use model::ProfileInfo;
 use serde::Serialize;
 use serde_json::Value;
 use suite::Keyring;
+use suite::keyring::needs_place;
 
 use super::{Found, lease_id};
 
@@ -53,6 +53,10 @@ struct Lease {
     keys: Option<usize>,
 }
 
+/// For a value of AES-GCM or KMS without its key.
+const NO_KEY: &str = "its provider authenticates the key under which the store has the value: add --key, for example --key \
+                      /registry/secrets/NAMESPACE/NAME";
+
 #[derive(Serialize)]
 struct Encrypted {
     provider: String,
@@ -62,12 +66,13 @@ struct Encrypted {
 }
 
 impl Shown {
-    /// Without a profile, an encrypted value stays closed.
-    pub(super) fn of(found: &Found, profile: Option<&ProfileInfo>, schema: Option<&Schema>) -> Shown {
-        let Found { store, kv, lease } = found;
-        let open = || match profile {
-            Some(profile) => Keyring::of(profile)?.open(&kv.value, &kv.key),
-            None => Err("a file has no keys".to_owned()),
+    /// Without keys, an encrypted value stays closed. `asked` is whether a server was asked for the lease.
+    pub(super) fn of(found: &Found, keys: &Result<Keyring, String>, asked: bool, schema: Option<&Schema>) -> Shown {
+        let Found { store, kv, lease, has_key } = found;
+        let open = || match keys {
+            Ok(_) if !has_key && needs_place(&kv.value) => Err(NO_KEY.to_owned()),
+            Ok(keys) => keys.open(&kv.value, &kv.key),
+            Err(why) => Err(why.clone()),
         };
         let opened = encryption(&kv.value).map(|about| (about, open()));
         let clear = match &opened {
@@ -92,7 +97,7 @@ impl Shown {
             version: kv.version,
             lease: (kv.lease != 0).then(|| Lease {
                 id: lease_id(kv.lease),
-                asked: profile.is_some(),
+                asked,
                 ttl: lease.as_ref().map(|lease| lease.ttl),
                 granted: lease.as_ref().map(|lease| lease.granted),
                 keys: lease.as_ref().map(|lease| lease.keys.len()),
@@ -109,9 +114,15 @@ impl Shown {
         }
     }
 
+    /// Why the value is still encrypted; `None` if it is not.
+    pub(super) fn closed(&self) -> Option<&str> {
+        self.encryption.as_ref()?.closed.as_deref()
+    }
+
     /// Text for people; `value` is the stored value, and `hex` shows its bytes.
     pub(super) fn text(&self, value: &[u8], schema: Option<&Schema>, hex: bool) -> String {
-        let mut text = format!("{} ({})\n", self.key, self.store);
+        // Names in the store could control the terminal.
+        let mut text = format!("{} ({})\n", self.key.escape_debug(), self.store);
         if self.mod_revision > 0 {
             text += &format!(
                 "  created at {}, changed at {}, version {}\n",
@@ -121,10 +132,11 @@ impl Shown {
         if let Some(lease) = &self.lease {
             text += &lease.line();
         }
-        let kind = self.kind.as_ref().map_or_else(String::new, |kind| format!(", {kind}"));
+        let kind = self.kind.as_ref().map_or_else(String::new, |kind| format!(", {}", kind.escape_debug()));
         text += &format!("  {} bytes, {}{kind}\n", self.bytes, self.encoding);
         if let Some(Encrypted { provider, key, closed }) = &self.encryption {
             let closed = closed.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+            let (provider, key) = (provider.escape_debug(), key.escape_debug());
             text += &format!("  encrypted by {provider} with the key {key}{closed}\n");
         }
         if hex {

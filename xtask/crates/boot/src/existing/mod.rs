@@ -251,6 +251,7 @@ fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<
             tls: store.1,
             resources: Vec::new(),
             kind: StoreKind::Etcd,
+            programs: Vec::new(),
         }],
         // The flags of an external cluster are unknown.
         flags: BTreeMap::new(),

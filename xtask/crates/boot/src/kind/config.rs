@@ -62,6 +62,9 @@ pub fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
             Some("a store other than etcd, which kubeadm does not create")
         }
         _ if !profile.environment.is_empty() => Some("environment variables of components, which kubeadm does not set"),
+        _ if profile.previous.is_some() || profile.stores.iter().any(|store| store.earlier > 0) => {
+            Some("programs of an earlier release, which kubeadm does not start")
+        }
         _ if !published => None,
         _ if profile.stores.len() > 1 || profile.stores.iter().any(|store| store.members > 1) => {
             Some("more stores than the single one of a published image")

@@ -71,7 +71,11 @@ impl Service {
                 shell(&format!("systemctl restart {unit}"))?;
                 self.wait(container)
             }
-            Action::Restart { .. } | Action::StartWithout { .. } | Action::Use | Action::Release => {
+            Action::Restart { .. }
+            | Action::StartWithout { .. }
+            | Action::ChangeProgram { .. }
+            | Action::Use
+            | Action::Release => {
                 bail!("failed to change {unit}: it is a service of the node, and its unit sets its flags and variables")
             }
         }

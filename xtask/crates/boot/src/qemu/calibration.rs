@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use model::{Artifact, StoreKind};
+use model::{Artifact, StoreKind, component_of};
 
 use super::guest::Guest;
 use super::{Job, initramfs};
@@ -22,7 +22,7 @@ impl Job<'_> {
         let mut slowest = REFERENCE;
         // For a node the control plane is enough: a node also has programs that print no version, or never run here.
         let tried = |artifact: &&Artifact| {
-            let name = artifact.component.as_str();
+            let (name, _) = component_of(&artifact.component);
             self.request.topology.node.is_none() || StoreKind::has_program(name) || name == "kube-apiserver"
         };
         for artifact in initramfs::components(self.request.artifacts).filter(tried) {
@@ -40,11 +40,12 @@ impl Job<'_> {
 
     /// The time that a component takes in the guest to print its version.
     fn try_out(&self, guest: &Guest, artifact: &Artifact) -> anyhow::Result<Duration> {
+        let env = self.request.target.component_env.get(component_of(&artifact.component).0);
         let program = Program {
             name: format!("calibration/{}", artifact.component),
             path: initramfs::program(artifact),
             args: vec![version_argument(&artifact.component).into()],
-            env: self.request.target.component_env.get(&artifact.component).cloned().unwrap_or_default(),
+            env: env.cloned().unwrap_or_default(),
             log: PathBuf::new(),
         };
         let (output, time) = guest

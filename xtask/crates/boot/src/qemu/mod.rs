@@ -345,7 +345,8 @@ impl<'a> Job<'a> {
     /// they have twice the work of stores.
     fn command(&self, artifact: &Artifact) -> (PathBuf, Vec<String>) {
         let program = initramfs::program(artifact);
-        let free = !StoreKind::has_program(&artifact.component) || self.request.accelerator.name == accelerator::KVM;
+        let (component, _) = model::component_of(&artifact.component);
+        let free = !StoreKind::has_program(component) || self.request.accelerator.name == accelerator::KVM;
         if free || self.machine.cpus < 2 {
             return (program, Vec::new());
         }
@@ -470,8 +471,8 @@ pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
         u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty()) + u32::from(profile.scheduler)
     };
     let apiservers: u32 = topology.profiles.iter().map(of).sum();
-    // Variants have no store of their own, and few of them run at a time.
-    let variants: usize = topology.profiles.iter().map(|profile| profile.variants.len()).sum();
+    // Variants have no store of their own, and few of them run at a time. One may add a program to the guest's memory.
+    let variants: usize = topology.profiles.iter().map(|p| p.variants.len() + usize::from(p.previous.is_some())).sum();
     let variants = u32::try_from(variants).unwrap_or(u32::MAX).saturating_mul(machine.memory.profile / 2);
     let node = topology.node.as_ref().map_or(0, |node| node.node.memory);
     let planes = machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base);

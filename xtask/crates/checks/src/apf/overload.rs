@@ -205,7 +205,7 @@ impl<'c> Limited<'c> {
     /// Opens a watch; None if it was refused.
     async fn open(&self) -> Verdict<Option<Stream>> {
         let request = Request::get(CONFIG_MAPS.path(Some(self.namespace))).query(stream::QUERY);
-        match Stream::open(self.ctx, &self.as_user(request)).await? {
+        match Stream::open(self.ctx, self.as_user(request)).await? {
             Ok(stream) => Ok(Some(stream)),
             Err(refusal) if refusal.status == 429 => {
                 expect_none!(without_retry_after(&refusal), "the refusal of a watch");

@@ -4,127 +4,73 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use bytes::BytesMut;
-use futures::StreamExt;
-use http_body_util::{BodyExt, BodyStream};
-use kube::client::Body;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::support::expected_events::{ExpectedEvent, ExpectedEvents, State, first_difference, state_difference};
-use suite::api::{Request, Response, Streaming, chain, overload};
+use crate::support::watch_raw::{Raw, RawEvent};
+use suite::api::{Request, Response};
 use suite::prelude::*;
 
 /// The query of a watch that begins with the present objects.
 pub(super) const QUERY: &str =
     "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
 
-/// An event, as far as it is compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    Change(ExpectedEvent),
-    /// The bookmark after the initial events, with its resource version.
-    EndOfInitial(u64),
-    Bookmark,
-}
+type Seen = RawEvent<ExpectedEvent>;
 
 /// An open watch of ConfigMaps.
 pub(super) struct Stream {
     pub(super) events: Vec<Seen>,
     etcd_prefix: String,
-    query: String,
-    body: BodyStream<Body>,
-    unread: BytesMut,
+    raw: Raw,
 }
 
 impl Stream {
     /// Opens the watch; the inner error is an answer other than 200.
-    pub(super) async fn open(ctx: &Ctx, request: &Request) -> Verdict<Result<Stream, Response>> {
-        let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api.client()?.open(request)).await;
-        let Ok(answer) = answer else {
+    pub(super) async fn open(ctx: &Ctx, request: Request) -> Verdict<Result<Stream, Response>> {
+        let opened = Raw::try_send(ctx, ctx.api.transport(), request).await.map_err(|error| match error {
             // Not a time-out, which would stand for a refusal.
-            return Err(anyhow!("the head of the answer to {request} is late").into());
-        };
-        let Streaming { status, headers, body, .. } = answer?;
-        if status != 200 {
-            let refusal = tokio::time::timeout(ctx.answer_limit(), body.collect()).await;
-            let body = refusal.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-            return Ok(Err(Response { status, headers, body }));
-        }
-        Ok(Ok(Stream {
-            events: Vec::new(),
-            etcd_prefix: ctx.profile().prefix.clone(),
-            query: request.query.clone(),
-            body: BodyStream::new(body),
-            unread: BytesMut::new(),
-        }))
+            CheckError::TimedOut { what } => anyhow!("{what} is late").into(),
+            error => error,
+        });
+        let etcd_prefix = ctx.profile().prefix.clone();
+        Ok(opened?.map(|raw| Stream { events: Vec::new(), etcd_prefix, raw }))
     }
 
     /// Reads until the change at `last` has come.
     pub(super) async fn read_to(&mut self, last: u64, limit: Duration) -> Verdict {
         let deadline = Instant::now() + limit;
-        let is_last = |seen: &Seen| matches!(seen, Seen::Change(event) if event.rv >= last);
+        let is_last = |seen: &Seen| matches!(seen, RawEvent::Change(event) if event.rv >= last);
         while !self.events.last().is_some_and(is_last) {
-            let line = self.line(deadline, last).await?;
-            let event: Value = serde_json::from_slice(&line).map_err(|error| {
-                CheckError::failed(format!("a watch sent {}: {error}", String::from_utf8_lossy(&line)))
+            let what = format!("the change {last}, after {} events,", self.events.len());
+            let line = self.raw.line(deadline, &what).await?.map_err(|cut| match cut {
+                None => CheckError::failed(format!("a watch ended before {what}")),
+                Some(error) => anyhow!("a watch was cut before {what}: {error}").into(),
             })?;
-            let seen = self.seen(&event, &line)?;
+            let seen = RawEvent::read(&line, |word, object| {
+                let key = CONFIG_MAPS.key(&self.etcd_prefix, object.namespace(), object.name());
+                ExpectedEvent { word, key: key.into(), rv: object.rv() }
+            });
+            let seen = seen.map_err(|fault| CheckError::failed(format!("a watch: {fault}")))?;
+            if let RawEvent::Other(text) = &seen {
+                self.raw.refuse_overload()?;
+                return Err(CheckError::failed(format!("a watch sent {text}")));
+            }
             self.events.push(seen);
         }
         Ok(())
-    }
-
-    async fn line(&mut self, deadline: Instant, last: u64) -> Verdict<BytesMut> {
-        loop {
-            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                return Ok(self.unread.split_to(end + 1));
-            }
-            let piece = tokio::time::timeout_at(deadline, self.body.next()).await;
-            let so_far = || format!("after {} events and before the change {last}", self.events.len());
-            match piece {
-                Err(_) => return Err(CheckError::TimedOut { what: format!("an event of a watch, {}", so_far()) }),
-                Ok(None) => return Err(CheckError::failed(format!("a watch ended {}", so_far()))),
-                Ok(Some(Err(error))) => {
-                    return Err(anyhow::anyhow!("a watch was cut {}: {}", so_far(), chain(&error)).into());
-                }
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.unread.extend_from_slice(&data);
-                    }
-                }
-            }
-        }
-    }
-
-    fn seen(&self, event: &Value, line: &[u8]) -> Verdict<Seen> {
-        let object = Object(event["object"].clone());
-        match event["type"].as_str().unwrap_or_default() {
-            word @ ("ADDED" | "MODIFIED" | "DELETED") => {
-                let key = CONFIG_MAPS.key(&self.etcd_prefix, object.namespace(), object.name());
-                Ok(Seen::Change(ExpectedEvent { word: word.into(), key: key.into(), rv: object.rv() }))
-            }
-            "BOOKMARK" if object.0["metadata"]["annotations"][END_OF_INITIAL] == "true" => {
-                Ok(Seen::EndOfInitial(object.rv()))
-            }
-            "BOOKMARK" => Ok(Seen::Bookmark),
-            _ => {
-                overload::refuse_event("a watch", &self.query, line)?;
-                Err(CheckError::failed(format!("a watch sent {event}")))
-            }
-        }
     }
 }
 
 /// The difference between a stream and the store's history: before the bookmark its changes make the state at the
 /// bookmark's version, after it come exactly the later changes.
 pub(super) fn fault(events: &[Seen], expected: &ExpectedEvents) -> Option<String> {
-    let is_end = |seen: &Seen| matches!(seen, Seen::EndOfInitial(_));
-    let Some(end) = events.iter().position(is_end) else { return Some("the initial events did not end".into()) };
-    let Seen::EndOfInitial(rv) = events[end] else { return None };
+    let mut ends = events.iter().enumerate().filter_map(|(place, seen)| match seen {
+        RawEvent::Bookmark { rv, ends_state: true } => Some((place, *rv)),
+        _ => None,
+    });
+    let Some((end, rv)) = ends.next() else { return Some("the initial events did not end".into()) };
     let changes = |events: &[Seen]| -> Vec<ExpectedEvent> {
-        let change = |seen: &Seen| if let Seen::Change(event) = seen { Some(event.clone()) } else { None };
+        let change = |seen: &Seen| if let RawEvent::Change(event) = seen { Some(event.clone()) } else { None };
         events.iter().filter_map(change).collect()
     };
     let mut state = State::new();
@@ -149,9 +95,9 @@ mod tests {
     /// "ADDED a@5, END @6".
     fn events(text: &str) -> Vec<Seen> {
         let seen = |event: ExpectedEvent| match event.word.as_str() {
-            "END" => Seen::EndOfInitial(event.rv),
-            "BOOKMARK" => Seen::Bookmark,
-            _ => Seen::Change(event),
+            "END" => RawEvent::Bookmark { rv: event.rv, ends_state: true },
+            "BOOKMARK" => RawEvent::Bookmark { rv: event.rv, ends_state: false },
+            _ => RawEvent::Change(event),
         };
         parse(text).into_iter().map(seen).collect()
     }

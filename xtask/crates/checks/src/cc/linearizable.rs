@@ -13,7 +13,9 @@ pub(super) static CHECKS: &[Check] = &[Check {
     observed: "The judge takes every object of the run with an answer that has no resource version: a DELETE answered \
                with a Status, a 404, a refused creation, a lost answer. It searches its answers for such an order; an \
                operation without an answer may take effect late or never. Where all answers have a resource version, \
-               other judges compare them with the store. Objects that other clients also changed are left out.",
+               other judges compare them with the store. Objects that other clients also changed are left out. One \
+               client of the traffic deletes objects again that it has just deleted, and one that never existed; a \
+               verdict needs such a deletion that was refused while no other request could change the object.",
     by_hand: "Run kubectl create, delete and get of one name in several shells at once; two deletes between two \
               creates must not both succeed",
     profiles: &["default"],

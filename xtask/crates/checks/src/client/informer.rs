@@ -1,11 +1,15 @@
 //! Informers of client-go watch a namespace over a restart of the apiserver and a compaction; their logs must follow from
 //! the store's history.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use futures::future::Either;
-use judge::informer::{self, Examined, Scene};
+use judge::informer::{self, Examined, Line, Scene};
+use judge::object_digest::of_object;
+use judge::schema::decode_object;
+use model::history::{Change, Frame, FrameKind, Revision};
 use serde_json::json;
 
 use super::{TOOL, program_arguments, run_program};
@@ -19,13 +23,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     level: Should,
     requirement: "Every handler, cache and index of client-go's informers (typed with protobuf, dynamic, metadata; filled by \
                   a list or by a watch) follows from the store's history: each event replaces the version that was held, \
-                  versions are only skipped by a new list, and the last state is never lost.",
+                  versions are only skipped by a new list, the last state is never lost, and objects are the stored ones in \
+                  every field.",
     source: "client-go tools/cache (reflector, shared informer, indexer); KEP-3157; Kubernetes API concepts, efficient \
              detection of changes",
     observed: "A program of the project with the real client-go runs where the components run, six informers in two \
                processes. Meanwhile ConfigMaps are created, changed and deleted, the apiserver is restarted, and the \
                store is compacted. The program logs what the handlers get, the caches, the indexes and all requests; \
-               the judge compares them with the recorded raw history.",
+               the judge compares them with the recorded raw history, and the objects with its decoded values.",
     by_hand: "kubectl get configmaps --watch --output-watch-events while the apiserver is restarted; compare with \
               etcdctl watch --prefix /registry/configmaps/NS/",
     profiles: &["disruptive"],
@@ -37,6 +42,8 @@ const MARKER: &str = "marker";
 /// Few names, so that each lives several times.
 const NAMES: u32 = 6;
 const WRITES: usize = 40;
+/// The informer of metadata, as the program names it.
+const METADATA: &str = "metadata";
 /// The program answers when all its informers have delivered it.
 const PROBE: &str = "probe";
 /// The longest life of the program, in seconds on the reference machine.
@@ -71,34 +78,79 @@ async fn informers(ctx: &Ctx) -> Verdict {
     changes(ctx, &CONFIG_MAPS, MARKER, &marker).await?;
     let prefix = &CONFIG_MAPS.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let history = &ctx.store.recorder(&CONFIG_MAPS).changes_below(prefix);
-    let mut relists = 0;
+    let contents = &contents(ctx, history);
+    let (mut all, mut uncompared) = (Examined::default(), Vec::new());
     for (mode, log) in MODES.into_iter().zip([logs.0, logs.1]) {
         let ready = format!("{prefix}{}", ready(mode));
         let first = history.iter().find(|change| *change.key == *ready).map_or(0, |change| change.rev.cast_unsigned());
-        let scene = Scene { changes: history, prefix, first, broken, last: marker.rv() };
-        relists += judged(ctx, mode, &log, &scene)?;
+        let scene = Scene { changes: history, prefix, contents, first, broken, last: marker.rv() };
+        uncompared.extend(judged(ctx, mode, &log, &scene, &mut all)?);
     }
+    let Examined { deltas, relists, skipped, compared } = all;
+    ctx.count("events of handlers", deltas);
+    ctx.count("changes skipped by a new list", skipped);
     ctx.count("caches filled again", relists);
-    match relists {
-        0 => Err(anyhow!("no informer had to fill its cache again, so that part was not exercised").into()),
-        _ => Ok(()),
+    ctx.count("objects compared with the store", compared);
+    if relists == 0 {
+        return Err(anyhow!("no informer had to fill its cache again, so that part was not exercised").into());
     }
+    // Without the types of the release, no stored value can be decoded.
+    if let Some(place) = uncompared.first().filter(|_| ctx.env.schema.is_some()) {
+        return Err(anyhow!("not exercised: no object of the {place} was compared with the stored one").into());
+    }
+    Ok(())
 }
 
-/// Judges the informers of one process; returns how often they filled their caches again.
-fn judged(ctx: &Ctx, mode: Mode, log: &str, scene: &Scene<'_>) -> Verdict<u64> {
+/// Judges the informers of one process, and adds what they did. Returns those without a compared object.
+fn judged(ctx: &Ctx, mode: Mode, log: &str, scene: &Scene<'_>, all: &mut Examined) -> Verdict<Vec<String>> {
     let by_informer = informer::parse(log).map_err(|why| anyhow!("the log of {TOOL}: {why}"))?;
     expect_eq!(by_informer.len(), 3, "the number of informers in the log of mode {}", mode.name);
-    let mut relists = 0;
+    let mut uncompared = Vec::new();
     for (name, lines) in &by_informer {
         let place = format!("{name} informer, cache filled by {}", mode.name);
-        let examined = informer::judge(lines, scene).map_err(|why| CheckError::failed(format!("{place}: {why}")))?;
-        let Examined { deltas, relists: again, skipped } = examined;
-        ctx.count("events of handlers", deltas);
-        ctx.count("changes skipped by a new list", skipped);
-        relists += again;
+        record(ctx, scene.prefix, lines, &place);
+        let requests = informer::requests(lines);
+        let examined = informer::judge(lines, scene)
+            .map_err(|why| CheckError::failed(format!("{place}: {why}; its requests: {requests}")))?;
+        all.deltas += examined.deltas;
+        all.relists += examined.relists;
+        all.skipped += examined.skipped;
+        all.compared += examined.compared;
+        uncompared.extend(lacks_comparison(name, &examined).then_some(place));
     }
-    Ok(relists)
+    Ok(uncompared)
+}
+
+/// Whether no object of an informer was compared. An informer of metadata has no whole objects.
+fn lacks_comparison(informer: &str, examined: &Examined) -> bool {
+    examined.compared == 0 && informer != METADATA
+}
+
+/// The digests of the stored objects, by revision. None are known without the types of the release.
+fn contents(ctx: &Ctx, history: &[Revision]) -> BTreeMap<u64, u64> {
+    let Some(schema) = ctx.env.schema.as_deref() else { return BTreeMap::new() };
+    let digest = |change: &Revision| {
+        let decoded = decode_object(schema, &change.value).ok().filter(|decoded| decoded.unknown.is_empty())?;
+        Some((change.rev.cast_unsigned(), of_object(decoded.value.to_string().as_bytes())?))
+    };
+    history.iter().filter(|change| change.kind == Change::Put).filter_map(digest).collect()
+}
+
+/// Records the whole objects of the handlers. The judges of contents compare them with those of all other clients.
+///
+/// A typed object has lost the fields that its client-go does not know. All pinned minors know the same fields of ConfigMaps.
+fn record(ctx: &Ctx, prefix: &str, lines: &[Line], place: &str) {
+    let recorder = ctx.store.recorder(&CONFIG_MAPS);
+    for line in lines.iter().filter(|line| line.is_delta()) {
+        let Some(object) = &line.object else { continue };
+        // A tombstone has the last object that the informer held.
+        let is_deletion = line.event == "delete" && !line.tombstone;
+        let kind = if is_deletion { FrameKind::Deleted } else { FrameKind::Modified };
+        let key = format!("{prefix}{}", line.key.rsplit('/').next().unwrap_or_default()).into();
+        let frame = Frame { at: recorder.now(), kind, key, rv: line.rv, uid: line.uid.as_str().into() };
+        let shown = (object.digest, object.json.as_bytes());
+        recorder.event_shown(informer::OF.api_version, &frame, shown, &|| format!("a handler of the {place}"));
+    }
 }
 
 /// Runs the program until its informers have delivered the marker; returns its log.
@@ -165,4 +217,17 @@ async fn write(ctx: &Ctx, phase: &str) -> Verdict {
 fn labelled(ctx: &Ctx, name: &str) -> Object {
     let team = if ctx.random().bool() { "a" } else { "b" };
     config_map(name).with("metadata.labels", json!({"team": team}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_informer_of_whole_objects_needs_a_comparison() {
+        let none = Examined { deltas: 9, relists: 1, ..Examined::default() };
+        let one = Examined { compared: 1, ..none };
+        assert!(lacks_comparison("typed", &none) && lacks_comparison("dynamic", &none));
+        assert!(!lacks_comparison("typed", &one) && !lacks_comparison(METADATA, &none));
+    }
 }

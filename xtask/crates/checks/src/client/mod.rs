@@ -5,6 +5,7 @@
 pub(crate) mod contention;
 pub(crate) mod informer;
 
+use judge::informer::{parse, requests};
 use suite::Check;
 use suite::prelude::*;
 
@@ -37,10 +38,9 @@ async fn run_program(ctx: &Ctx, mut args: Vec<String>, longest: f64) -> Verdict<
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let log = ctx.control.tool_within(TOOL, &args, ctx.limit(longest + START)).await?;
     if log.lines().any(|line| line.contains("\"event\":\"timeout\"")) {
-        let last = log.lines().next_back().unwrap_or("nothing");
-        return Err(CheckError::TimedOut {
-            what: format!("the end of {TOOL} {}; its last line: {last}", args.join(" ")),
-        });
+        let by_client = parse(&log).unwrap_or_default();
+        let sent: String = by_client.iter().map(|(name, lines)| format!("; {name}: {}", requests(lines))).collect();
+        return Err(CheckError::TimedOut { what: format!("the end of {TOOL} {}{sent}", args.join(" ")) });
     }
     Ok(log)
 }

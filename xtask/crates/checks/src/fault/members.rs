@@ -1,7 +1,9 @@
 //! A leader of etcd that is suspended across an election.
 
+use std::collections::BTreeSet;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use futures::future::{BoxFuture, join_all};
@@ -26,9 +28,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
     observed: "The check suspends the leader (SIGSTOP) while it serves reads, waits for another leader, and writes \
                an object there. Then it sends Range requests to the suspended member, over connections from \
                before the suspension and over new ones, and to the other members, and GET and LIST without a \
-               resource version to two apiservers. When half of the requests that need not wait are answered, it \
-               resumes the member and sends all of them again. Each answer must be an error or show the last \
-               write. Four rounds.",
+               resource version to two apiservers. When the requests that need not wait are answered, it resumes the \
+               member and sends all of them again. Each answer must be an error or show the last write. Four rounds, \
+               and more until a Range, a GET and a LIST that waited for the suspended member were answered with a \
+               state: errors alone show nothing.",
     by_hand: "kill -STOP the leader; etcdctl --endpoints OTHER put a 2; etcdctl --endpoints LEADER get a & kill \
               -CONT the leader",
     profiles: &["ha"],
@@ -52,15 +55,35 @@ const OVER_OLD: usize = 6;
 const OVER_NEW: usize = 2;
 /// Reads at each other member.
 const AT_MEMBER: usize = 2;
-/// GETs at each apiserver. Its client of etcd sends requests to all members in turn (client/v3
-/// internal/resolver/resolver.go), so a third of them reaches the suspended one.
+/// GETs and LISTs at each apiserver. Its client of etcd sends requests to all members in turn (client/v3
+/// internal/resolver/resolver.go), so a third of them reaches the suspended one; a LIST from the cache asks for the
+/// store's revision (GetCurrentResourceVersion, apiserver pkg/storage/etcd3/store.go).
 const GETS: usize = 4;
-const LISTS: usize = 1;
+const LISTS: usize = 3;
+/// The seconds without an answer after which the other reads wait for the suspended leader, and are not only slow.
+const QUIET_SECONDS: f64 = 1.0;
 /// The object that all of them read.
 const NAME: &str = "a";
 
+/// What a read goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// A Range at the suspended leader, over a connection from before.
+    Range,
+    Get,
+    List,
+    /// A Range at another member, or over a new connection, whose handshake the suspended leader must answer first.
+    Other,
+}
+
+/// The kinds of which at least one read must have waited for the suspended leader and show a state.
+const REQUIRED: [(Kind, &str); 3] = [(Kind::Range, "Range"), (Kind::Get, "GET"), (Kind::List, "LIST")];
+
 /// A linearizable read that was sent after a write was acknowledged.
 struct Read {
+    kind: Kind,
+    /// Whether it was sent before the leader was resumed, and answered after that.
+    has_waited: bool,
     through: String,
     /// The revision of the write.
     written: i64,
@@ -77,6 +100,21 @@ fn stale(reads: &[Read]) -> Option<String> {
     let older: Vec<String> = reads.iter().filter_map(older).collect();
     let (old, all) = (older.len(), reads.len());
     (old > 0).then(|| format!("{old} of {all} linearizable reads show an older state: {}", older.join(", ")))
+}
+
+/// The kinds of reads that waited for the suspended leader and show a state.
+///
+/// The answer of an apiserver does not tell which member served the read, and its client of etcd repeats a read that
+/// a member refused at another one (client/v3 retry.go). So a GET or LIST counts if it was still unanswered when no
+/// read had been answered for [`QUIET_SECONDS`], and its answer may be the one of another member.
+fn exercised(reads: &[Read]) -> BTreeSet<Kind> {
+    reads.iter().filter(|read| read.has_waited && read.shown.is_ok()).map(|read| read.kind).collect()
+}
+
+/// The required kinds that are not among these; empty if there is none.
+fn missing(seen: &BTreeSet<Kind>) -> String {
+    let missing = REQUIRED.iter().filter(|(kind, _)| !seen.contains(kind));
+    missing.map(|(_, word)| *word).collect::<Vec<&str>>().join(", ")
 }
 
 fn shown_by_get(answer: anyhow::Result<Response>) -> Result<i64, String> {
@@ -96,10 +134,24 @@ fn shown_by_list(answer: anyhow::Result<Response>) -> Result<i64, String> {
 
 async fn paused_leader(ctx: &Ctx) -> Verdict {
     let readers = Readers::new(ctx).await?;
+    let mut seen = BTreeSet::new();
     for _ in 0..ROUNDS {
-        readers.round(ctx).await?;
+        seen.extend(readers.round(ctx).await?);
+    }
+    let event = format!("no {} that waited for a suspended leader was answered with a state", missing(&seen));
+    let mut rounds = ctx.rounds(event);
+    while !missing(&seen).is_empty() {
+        rounds.next()?;
+        seen.extend(readers.round(ctx).await?);
     }
     Ok(())
+}
+
+/// How far some reads are.
+#[derive(Default)]
+struct Progress {
+    answered: AtomicUsize,
+    is_resumed: AtomicBool,
 }
 
 /// The clients that read the object.
@@ -126,12 +178,13 @@ impl Readers {
         ctx.api.create(&CONFIG_MAPS, &config_map(NAME)).await?;
         let key = ctx.store.key(&CONFIG_MAPS, NAME).await?;
         let readers = Readers { connections, addresses, limit, servers, key };
-        join_all(readers.at_servers(0, &AtomicUsize::new(0))).await;
+        join_all(readers.at_servers(0, &Progress::default())).await;
         Ok(readers)
     }
 
     /// Suspends the leader until there is another one and the object is written there, and reads meanwhile and after.
-    async fn round(&self, ctx: &Ctx) -> Verdict {
+    /// Returns the kinds of reads that the round has exercised.
+    async fn round(&self, ctx: &Ctx) -> Verdict<BTreeSet<Kind>> {
         let [members, _] = &self.connections;
         let leading = agreed_leader(ctx, members, None).await?;
         let is_suspended = AtomicBool::new(false);
@@ -147,16 +200,17 @@ impl Readers {
         let (written, reads) = ended?;
         for read in &reads {
             ctx.count(if read.shown.is_ok() { "reads answered" } else { "reads answered with an error" }, 1);
+            ctx.count("reads that waited and show a state", u64::from(read.has_waited && read.shown.is_ok()));
         }
         expect_none!(stale(&reads), "around the end of the suspension of {}", component(leading));
         let what = "the deposed leader to answer a linearizable read";
         let last = wait::until(what, ctx.limit(60.0), POLL_INTERVAL, || async {
-            let read = self.range(&members[leading], leading, written).await;
+            let read = self.range(Kind::Range, (&members[leading], leading), written).await;
             let error = read.shown.as_ref().err().cloned();
             Ok(error.map_or(Ok(read), Err))
         });
         expect_none!(stale(&[last.await?]), "after the suspension of {}", component(leading));
-        Ok(())
+        Ok(exercised(&reads))
     }
 
     /// Reads at the leader until it is suspended. Some of these reads are under way then; they may show any state.
@@ -188,24 +242,34 @@ impl Readers {
         (leading, written): (usize, i64),
         paused: Paused,
     ) -> Verdict<Vec<Read>> {
-        let (answered, answered_elsewhere) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let here = self.at_leader(leading, written, &answered);
-        let elsewhere = self.elsewhere(leading, written, &answered_elsewhere);
+        let (at_leader, at_others) = (Progress::default(), Progress::default());
+        let here = self.at_leader(leading, written, &at_leader);
+        let elsewhere = self.elsewhere(leading, written, &at_others);
         let (sent, sent_elsewhere) = (here.len(), elsewhere.len());
         let resumed = async {
-            let what = "half of the reads that other members can serve";
-            wait::until(what, ctx.wait_limit(), POLL_INTERVAL, || async {
-                let seen = answered_elsewhere.load(Ordering::SeqCst);
-                Ok(if seen * 2 >= sent_elsewhere { Ok(()) } else { Err(format!("{seen} of {sent_elsewhere}")) })
+            // A third of the reads through an apiserver waits for the leader; if the leader feeds its watch cache, all of
+            // its LISTs do.
+            let (mut last, quiet) = ((0, Instant::now()), ctx.limit(QUIET_SECONDS));
+            let what = "the reads that other members can serve, at least a third";
+            wait::until(what, ctx.wait_limit(), POLL_INTERVAL, || {
+                let seen = at_others.answered.load(Ordering::SeqCst);
+                if seen != last.0 {
+                    last = (seen, Instant::now());
+                }
+                let is_over = last.1.elapsed() >= quiet && seen * 3 >= sent_elsewhere;
+                ready(Ok(if is_over { Ok(()) } else { Err(format!("{seen} of {sent_elsewhere}")) }))
             })
             .await?;
-            let waiting = sent - answered.load(Ordering::SeqCst);
+            let waiting = sent - at_leader.answered.load(Ordering::SeqCst);
             if waiting == 0 {
                 return Err(anyhow!("{} answered all reads while it was suspended", component(leading)).into());
             }
             ctx.count("reads waiting for the suspended leader", waiting as u64);
+            for progress in [&at_leader, &at_others] {
+                progress.is_resumed.store(true, Ordering::SeqCst);
+            }
             paused.resume().await?;
-            let again = AtomicUsize::new(0);
+            let again = Progress::default();
             let reads = self.at_leader(leading, written, &again).into_iter();
             Ok::<_, CheckError>(join_all(reads.chain(self.elsewhere(leading, written, &again))).await)
         };
@@ -215,50 +279,52 @@ impl Readers {
         Ok(reads)
     }
 
-    fn at_leader<'a>(&'a self, place: usize, written: i64, answers: &'a AtomicUsize) -> Vec<BoxFuture<'a, Read>> {
-        let old = (0..OVER_OLD)
-            .map(|number| counted(self.range(&self.connections[number % 2][place], place, written), answers));
-        let new = (0..OVER_NEW).map(|_| counted(self.range_over_new_connection(place, written), answers));
+    fn at_leader<'a>(&'a self, place: usize, written: i64, progress: &'a Progress) -> Vec<BoxFuture<'a, Read>> {
+        let old = (0..OVER_OLD).map(|number| {
+            let member = (&self.connections[number % 2][place], place);
+            counted(self.range(Kind::Range, member, written), progress)
+        });
+        let new = (0..OVER_NEW).map(|_| counted(self.range_over_new_connection(place, written), progress));
         old.chain(new).collect()
     }
 
     /// The reads at the other members, and those through the apiservers, some of which reach the leader.
-    fn elsewhere<'a>(&'a self, leading: usize, written: i64, answers: &'a AtomicUsize) -> Vec<BoxFuture<'a, Read>> {
-        let mut reads = self.at_servers(written, answers);
+    fn elsewhere<'a>(&'a self, leading: usize, written: i64, progress: &'a Progress) -> Vec<BoxFuture<'a, Read>> {
+        let mut reads = self.at_servers(written, progress);
         for place in (0..self.addresses.len()).filter(|place| *place != leading) {
             for number in 0..AT_MEMBER {
-                let connection = &self.connections[number % 2][place];
-                reads.push(counted(self.range(connection, place, written), answers));
+                let member = (&self.connections[number % 2][place], place);
+                reads.push(counted(self.range(Kind::Other, member, written), progress));
             }
         }
         reads
     }
 
-    fn at_servers<'a>(&'a self, written: i64, answers: &'a AtomicUsize) -> Vec<BoxFuture<'a, Read>> {
+    fn at_servers<'a>(&'a self, written: i64, progress: &'a Progress) -> Vec<BoxFuture<'a, Read>> {
         let mut reads = Vec::new();
         for (number, server) in self.servers.iter().enumerate() {
             for _ in 0..GETS {
-                reads.push(counted(get(server, number + 1, written), answers));
+                reads.push(counted(get(server, number + 1, written), progress));
             }
             for _ in 0..LISTS {
-                reads.push(counted(list(server, number + 1, written), answers));
+                reads.push(counted(list(server, number + 1, written), progress));
             }
         }
         reads
     }
 
-    async fn range(&self, member: &Store, place: usize, written: i64) -> Read {
+    async fn range(&self, kind: Kind, (member, place): (&Store, usize), written: i64) -> Read {
         let shown = member.get(&self.key, 0).await;
         let shown = shown.map(|found| found.map_or(0, |kv| kv.mod_rev)).map_err(|error| error.to_string());
-        Read { through: format!("a Range at {}", component(place)), written, shown }
+        Read { kind, has_waited: false, through: format!("a Range at {}", component(place)), written, shown }
     }
 
     async fn range_over_new_connection(&self, place: usize, written: i64) -> Read {
         match Store::connect(&self.addresses[place], self.limit).await {
-            Ok(member) => self.range(&member, place, written).await,
+            Ok(member) => self.range(Kind::Other, (&member, place), written).await,
             Err(error) => {
                 let through = format!("a connection to {}", component(place));
-                Read { through, written, shown: Err(format!("{error:#}")) }
+                Read { kind: Kind::Other, has_waited: false, through, written, shown: Err(format!("{error:#}")) }
             }
         }
     }
@@ -266,20 +332,22 @@ impl Readers {
 
 async fn get(server: &Ctx, number: usize, written: i64) -> Read {
     let answer = server.api.try_get(&CONFIG_MAPS, NAME, "").await;
-    Read { through: format!("a GET at apiserver {number}"), written, shown: shown_by_get(answer) }
+    let through = format!("a GET at apiserver {number}");
+    Read { kind: Kind::Get, has_waited: false, through, written, shown: shown_by_get(answer) }
 }
 
 async fn list(server: &Ctx, number: usize, written: i64) -> Read {
     let answer = server.api.try_list(&CONFIG_MAPS, "").await;
-    Read { through: format!("a LIST at apiserver {number}"), written, shown: shown_by_list(answer) }
+    let through = format!("a LIST at apiserver {number}");
+    Read { kind: Kind::List, has_waited: false, through, written, shown: shown_by_list(answer) }
 }
 
-/// Counts the read once it is answered.
-fn counted<'a>(read: impl Future<Output = Read> + Send + 'a, answers: &'a AtomicUsize) -> BoxFuture<'a, Read> {
+/// Counts the read once it is answered, and notes whether the leader was resumed before the answer.
+fn counted<'a>(read: impl Future<Output = Read> + Send + 'a, progress: &'a Progress) -> BoxFuture<'a, Read> {
     Box::pin(async move {
         let read = read.await;
-        answers.fetch_add(1, Ordering::SeqCst);
-        read
+        progress.answered.fetch_add(1, Ordering::SeqCst);
+        Read { has_waited: progress.is_resumed.load(Ordering::SeqCst), ..read }
     })
 }
 
@@ -289,7 +357,21 @@ mod tests {
     use http::HeaderMap;
 
     fn read(shown: Result<i64, &str>) -> Read {
-        Read { through: "a Range".into(), written: 7, shown: shown.map_err(str::to_owned) }
+        let shown = shown.map_err(str::to_owned);
+        Read { kind: Kind::Range, has_waited: false, through: "a Range".into(), written: 7, shown }
+    }
+
+    #[test]
+    fn reads_that_did_not_wait_or_end_in_errors_exercise_nothing() {
+        let waited = |kind: Kind, shown: Result<i64, &str>| Read { kind, has_waited: true, ..read(shown) };
+        let error = Err("etcdserver: leader changed");
+        let mut reads = vec![read(Ok(7)), waited(Kind::Range, error), waited(Kind::Get, Ok(7))];
+        assert_eq!(missing(&exercised(&reads)), "Range, LIST");
+        reads.extend([waited(Kind::Other, Ok(7)), waited(Kind::List, Ok(9))]);
+        assert_eq!(missing(&exercised(&reads)), "Range");
+        reads.push(waited(Kind::Range, Ok(7)));
+        assert_eq!(missing(&exercised(&reads)), "");
+        assert_eq!(missing(&BTreeSet::new()), "Range, GET, LIST");
     }
 
     #[test]

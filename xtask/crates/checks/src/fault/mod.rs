@@ -2,15 +2,18 @@
 //!
 //! The table lists the files in the order of the reports; each file holds rows and their functions.
 
+pub(crate) mod corruption;
 pub(crate) mod defragmentation;
 pub(crate) mod ha;
 pub(crate) mod lost;
 pub(crate) mod members;
+pub(crate) mod quota;
 pub(crate) mod restart;
 pub(crate) mod silent;
 pub(crate) mod slow_disk;
 pub(crate) mod store;
 pub(crate) mod store_link;
+pub(crate) mod upgrade;
 pub(crate) mod watch;
 
 use std::time::Duration;
@@ -31,4 +34,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     ha::CHECKS,
     members::CHECKS,
     defragmentation::CHECKS,
+    corruption::CHECKS,
+    quota::CHECKS,
+    upgrade::CHECKS,
 ];

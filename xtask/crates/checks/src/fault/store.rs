@@ -130,7 +130,7 @@ async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
 }
 
 /// Restarts etcd with these flags; for an empty value etcd uses its own flag.
-async fn restart_with(ctx: &Ctx, flags: &[(&str, &str)]) -> Verdict {
+pub(super) async fn restart_with(ctx: &Ctx, flags: &[(&str, &str)]) -> Verdict {
     let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     // On SIGTERM etcd would wait for its watchers.
     ctx.control.apply(ETCD, Action::Kill).await?;
@@ -194,7 +194,7 @@ async fn is_compacted(ctx: &Ctx, revision: i64) -> Result<bool, StoreError> {
     }
 }
 
-const QUOTA: &str = "quota-backend-bytes";
+pub(super) const QUOTA: &str = "quota-backend-bytes";
 
 async fn disk_full(ctx: &Ctx) -> Verdict {
     let namespace = ctx.api.namespace().await?;

@@ -15,14 +15,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.consistent-from-cache",
         place: here!(),
         level: Should,
-        requirement: "A LIST without resourceVersion is answered from the watch cache, at a revision not before the last \
-                      acknowledged write of any type.",
+        requirement: "A LIST without resourceVersion, with a limit or without one, is answered from the watch cache, at \
+                      a revision not before the last acknowledged write of any type.",
         source: "KEP-2340; apiserver pkg/storage/cacher/delegator.go (ShouldDelegateConsistentRead, \
-                 ConsistentReadTotal)",
+                 ConsistentReadTotal); kubernetes/kubernetes#132132 (lists with a limit)",
         observed: "The check lists a custom resource that no other case uses, each time after a write of another type, \
-                   so that the cache has to ask the store for progress. Each list RV must have reached the write. \
-                   apiserver_watch_cache_consistent_read_total must grow by one for each list, all of them successes \
-                   and most of them without a fallback to the store.",
+                   so that the cache has to ask the store for progress. Every other list has a limit. Each list RV \
+                   must have reached the write. apiserver_watch_cache_consistent_read_total must grow by one for each \
+                   list, all of them successes and most of them without a fallback to the store.",
         by_hand: "kubectl get --raw /metrics | grep apiserver_watch_cache_consistent_read_total; kubectl get --raw \
                   /api/v1/configmaps >/dev/null; and again",
         profiles: &["default"],
@@ -41,8 +41,8 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "The check reads Exact lists and pages of a custom resource from the snapshots; then it changes the \
                    definition, which gives the resource a new cache without earlier snapshots, and reads them again \
                    from the store. apiserver_cache_list_total (up to 1.36) and apiserver_storage_list_total show \
-                   whether cache or store answered. The Exact list of ConfigMaps must equal, byte by byte, a list joined from Exact \
-                   lists of one name each, which always come from the store.",
+                   whether cache or store answered. The Exact list of ConfigMaps must equal, byte by byte, a list \
+                   joined from Exact lists of one name each, which always come from the store.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersionMatch=Exact&resourceVersion=N' \
                   with --feature-gates=ListFromCacheSnapshot=true and =false",
         profiles: &["default"],
@@ -62,7 +62,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     let before = Metrics::read(ctx).await?;
     for number in 0..LISTS {
         other = ctx.api.update(&CONFIG_MAPS, &with_content(other, &number.to_string())).await?;
-        let page = list(ctx, &custom, "").await?;
+        let page = list(ctx, &custom, if number.is_multiple_of(2) { "" } else { "limit=1" }).await?;
         let (at, acknowledged) = (page.rv, other.rv());
         let what = format!("a list without resourceVersion has the list RV {at}");
         expect!(at >= acknowledged, "{what}, but {acknowledged} was acknowledged before");
@@ -70,7 +70,12 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
         expect_none!(fault_of_chain(&[page], &stored, None), "a consistent list at {at}");
     }
     let after = Metrics::read(ctx).await?;
-    let grown = |labels: &[(&str, &str)]| after.growth(&before, CONSISTENT, &[of(&custom).as_slice(), labels].concat());
+    // Before 1.34 the counter has one label, with the path of the keys.
+    let path = format!("/{}/{}", custom.group, custom.plural);
+    let names = [&of(&custom)[..], &[("resource", path.as_str())]];
+    let grown = |labels: &[(&str, &str)]| -> u64 {
+        names.iter().map(|name| after.growth(&before, CONSISTENT, &[name, labels].concat())).sum()
+    };
     let good = grown(&[("success", "true"), ("fallback", "false")]);
     let (all, fallbacks) = (grown(&[]), grown(&[("fallback", "true")]));
     ctx.count("answered by the cache", good);

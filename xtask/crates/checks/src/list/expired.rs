@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::compaction::{CACHES_LOOK_EVERY, announce};
 use crate::support::page::{
     Entry, Page, create_samples, exact, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show,
     state_at, with_content,
@@ -122,17 +123,12 @@ async fn compact(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     Ok(revision.cast_unsigned())
 }
 
-/// Where the apiserver that compacts a store tells the others what it compacted (etcd3/compact.go).
-const COMPACTED: &str = "compact_rev_key";
-/// How long caches keep snapshots of compacted revisions: they look every 15 s (cacher/compactor.go), also on slow machines.
-const KEPT_FOR: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Makes the caches of these resources drop what is older than the compaction.
 async fn end_snapshots<'a>(ctx: &Ctx, compacted: u64, resources: impl Iterator<Item = &'a Resource>) -> Verdict {
     if ctx.profile().store_for(&CONFIG_MAPS.group, &CONFIG_MAPS.plural).kind == StoreKind::Etcd {
-        ctx.store.of(&CONFIG_MAPS).put(COMPACTED, compacted.to_string().as_bytes()).await?;
-        return Ok(());
+        return announce(ctx.store.of(&CONFIG_MAPS), compacted).await;
     }
     ctx.control.restart_with(&[]).await?;
     for resource in resources {
@@ -143,7 +139,7 @@ async fn end_snapshots<'a>(ctx: &Ctx, compacted: u64, resources: impl Iterator<I
 
 /// The answer to a list of a compacted revision, once the cache has dropped its snapshot.
 async fn refusal(ctx: &Ctx, resource: &Resource, query: &str) -> Verdict<Response> {
-    let end = Instant::now() + KEPT_FOR + ctx.limit(10.0);
+    let end = Instant::now() + CACHES_LOOK_EVERY + ctx.limit(10.0);
     loop {
         let answer = ctx.api.try_list(resource, query).await?;
         if answer.status != 200 || Instant::now() > end {

@@ -3,6 +3,7 @@
 //! The table lists the files in the order of the reports; each file holds rows and their functions.
 
 pub(crate) mod cache;
+pub(crate) mod cache_inconsistency;
 pub(crate) mod expired;
 pub(crate) mod history;
 pub(crate) mod matrix;
@@ -32,6 +33,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     params::CHECKS,
     order::CHECKS,
     cache::CHECKS,
+    cache_inconsistency::CHECKS,
     stream::CHECKS,
     range_stream_compaction::CHECKS,
     wire::CHECKS,

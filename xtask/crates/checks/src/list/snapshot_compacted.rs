@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 
+use crate::support::compaction::{CACHES_LOOK_EVERY, announce};
 use crate::support::metrics::Metrics;
 use crate::support::page::{
     Entry, Page, create_samples, exact, fault_of_items, list, next_query, sample, state_at, with_content,
@@ -40,10 +41,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// A further apiserver on the store of the profile.
 const VARIANT: &str = "respelled";
-/// Where the apiserver that compacts a store tells the others what it compacted (etcd3/compact.go).
-const COMPACTED: &str = "compact_rev_key";
-/// How often caches look for compactions (cacher/compactor.go), also on slow machines.
-const POLL_PERIOD: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LIMIT: usize = 2;
 
@@ -98,8 +95,8 @@ async fn round(servers: &[Server<'_>; 2], number: u32) -> Verdict<bool> {
     ask_all(&mut questions).await?;
     let by_snapshot = questions.iter().filter(|question| question.answers.contains(&Answer::State));
     let by_snapshot: Vec<&str> = by_snapshot.map(|question| question.server.name).collect();
-    ctx.store.of(&CONFIG_MAPS).put(COMPACTED, compacted.to_string().as_bytes()).await?;
-    let end = Instant::now() + POLL_PERIOD + ctx.limit(10.0);
+    announce(ctx.store.of(&CONFIG_MAPS), compacted).await?;
+    let end = Instant::now() + CACHES_LOOK_EVERY + ctx.limit(10.0);
     try_join_all(questions.iter_mut().map(|question| question.ask_until_refused(end))).await?;
     ask_all(&mut questions).await?;
     for question in &questions {

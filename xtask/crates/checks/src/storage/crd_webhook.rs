@@ -89,12 +89,12 @@ async fn conversion_webhook(ctx: &Ctx) -> Verdict {
         reader.follow_to(last.rv()).await?;
     }
     let slow = webhook.set("fail").await?;
-    ctx.count("slow conversions", slow.of("delayed"));
+    exercised(ctx, "conversions that the webhook delayed", slow.of("delayed"))?;
 
     reads_fail(ctx, versions).await?;
     writes_fail(ctx, versions).await?;
     let failed = webhook.set("normal").await?;
-    ctx.count("failed conversions", failed.of("failed"));
+    exercised(ctx, "conversions that the webhook failed", failed.of("failed"))?;
 
     for resource in [&versions.v1, &versions.v2] {
         wait_until_caught_up(ctx, resource, PROBE).await?;
@@ -229,7 +229,7 @@ async fn reads_fail(ctx: &Ctx, versions: &Versions) -> Verdict {
         let is_refused = is_refused(&what, &answer, |object| object_fault(object, expected))?;
         expect!(!is_refused, "while the webhook fails, {what} was answered {answer}");
     }
-    exercised(ctx, "refused reads", refused)
+    exercised(ctx, "reads refused while every conversion fails", refused)
 }
 
 /// Writes while every conversion fails. The last one needs no conversion; it comes last because it stops the cache of
@@ -258,13 +258,13 @@ async fn writes_fail(ctx: &Ctx, versions: &Versions) -> Verdict {
         expect_none!(write_fault(before.as_ref(), after.as_ref(), answer.status), "{what}, answered {answer}");
         refused += u64::from(answer.status >= 500);
     }
-    exercised(ctx, "refused writes", refused)
+    exercised(ctx, "writes refused while every conversion fails", refused)
 }
 
-/// Counts events, and fails if there are none.
+/// Counts events. Without any, the check has shown nothing.
 fn exercised(ctx: &Ctx, what: &str, number: u64) -> Verdict {
     if number == 0 {
-        return Err(anyhow!("not exercised: no {what} while every conversion fails").into());
+        return Err(anyhow!("not exercised: no {what}").into());
     }
     ctx.count(what, number);
     Ok(())

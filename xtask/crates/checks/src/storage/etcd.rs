@@ -8,6 +8,7 @@ use model::history::{Change, Revision};
 use serde_json::Value;
 
 use crate::storage::leases::event;
+use crate::support::compaction::COMPACTED;
 use crate::support::etcd_requests::{Logged, logged};
 use crate::support::page::exact;
 use suite::api::{MERGE_PATCH, Request, query};
@@ -58,10 +59,8 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const COMPACTION: &str = "compact_rev_key";
-
 async fn compaction_retention(ctx: &Ctx) -> Verdict {
-    let before = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
+    let before = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTED).len();
     let compacting = ctx.variant("compacting").await?;
     let interval = compacting.flag("etcd-compaction-interval")?;
     let seconds = interval.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
@@ -75,7 +74,7 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     let seen = until("two compactions", limit, Duration::from_millis(100), || async {
         // Without a write in each interval there is nothing to compact.
         ctx.api.try_patch(&CONFIG_MAPS, "a", MERGE_PATCH, &next_value(ctx), "").await?;
-        let writes = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION);
+        let writes = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTED);
         // A slow server compacts before it has answered the first write.
         let ours = |write: &&Revision| revision(write).is_ok_and(|rev| rev.cast_unsigned() > created);
         let compacted = writes.iter().skip(before).filter(ours).count();
@@ -86,7 +85,7 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
         ctx.store.recorder(&CONFIG_MAPS).compaction(revision(write).map_err(CheckError::failed)?);
     }
     // In the memory snapshot of a VM, the server may have compacted before it was suspended.
-    let earlier = ctx.store.recorder(&CONFIG_MAPS).initial_version(COMPACTION);
+    let earlier = ctx.store.recorder(&CONFIG_MAPS).initial_version(COMPACTED);
     chain(&seen, earlier, before, interval).map_err(CheckError::failed)?;
     ctx.count("compactions", (seen.len() - before) as u64);
     let kept = revision(&seen[seen.len() - 1]).map_err(CheckError::failed)?;
@@ -103,14 +102,14 @@ fn next_value(ctx: &Ctx) -> Value {
 /// ones were not recorded.
 fn chain(writes: &[Revision], earlier: i64, before: usize, interval: Duration) -> Result<(), String> {
     if earlier == 0 && writes.first().is_some_and(|first| &*first.value != b"0") {
-        return Err(format!("the first value of {COMPACTION} is {:?}, not 0", text(&writes[0])));
+        return Err(format!("the first value of {COMPACTED} is {:?}, not 0", text(&writes[0])));
     }
     for (place, write) in writes.iter().enumerate() {
         if write.kind != Change::Put
             || write.version != earlier + i64::try_from(place).unwrap_or(0) + 1
             || write.lease != 0
         {
-            return Err(format!("unexpected write {place} of {COMPACTION}: {write:?}"));
+            return Err(format!("unexpected write {place} of {COMPACTED}: {write:?}"));
         }
     }
     for (place, pair) in writes.windows(2).enumerate() {
@@ -138,7 +137,7 @@ fn revision(write: &Revision) -> Result<i64, String> {
     let text = text(write);
     let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     let number = text.parse().ok().filter(|_| canonical);
-    number.ok_or_else(|| format!("{COMPACTION} holds {text:?}, not a decimal revision"))
+    number.ok_or_else(|| format!("{COMPACTED} holds {text:?}, not a decimal revision"))
 }
 
 /// Revisions before `kept` are gone, in the store at once and in the API soon; later ones are available.
@@ -173,7 +172,7 @@ async fn retained(ctx: &Ctx) -> Verdict {
             expect_eq!(answer.object()?.rv(), written.rv(), "resourceVersion of a list at exactly the newest revision");
             return Ok(Ok(()));
         }
-        let compacted = ctx.store.of(&CONFIG_MAPS).get(COMPACTION, 0).await?.map(|kv| kv.value).unwrap_or_default();
+        let compacted = ctx.store.of(&CONFIG_MAPS).get(COMPACTED, 0).await?.map(|kv| kv.value).unwrap_or_default();
         let compacted: u64 = String::from_utf8_lossy(&compacted).parse().unwrap_or(0);
         expect!(compacted > written.rv(), "compacted to {compacted}, a list at {} was answered {answer}", written.rv());
         Ok(Err(format!("compacted to {compacted} meanwhile")))

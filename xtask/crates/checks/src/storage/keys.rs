@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::storage::layout::all_stored;
 use crate::storage::leases::event;
 use crate::support::assertions::none_of;
+use crate::support::compaction::COMPACTED;
 use crate::support::lease_use::Times;
 use suite::object::CORE_EVENTS;
 use suite::prelude::*;
@@ -159,7 +160,7 @@ impl<'a> ExpectedKeys<'a> {
 
     /// None for an unknown key.
     fn kind(&self, key: &str) -> Option<&'static str> {
-        if key == "compact_rev_key" {
+        if key == COMPACTED {
             return Some(COMPACTION);
         }
         let rest = key.strip_prefix(self.prefix)?;

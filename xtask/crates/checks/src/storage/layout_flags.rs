@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::storage::layout::all_stored;
 use crate::storage::leases::event;
 use crate::support::assertions::none_of;
+use crate::support::compaction::COMPACTED;
 use suite::object::{CORE_EVENTS, EVENTS, LEASES, SERVICES};
 use suite::prelude::*;
 use suite::store::Store;
@@ -47,9 +48,6 @@ pub(super) static CHECKS: &[Check] = &[
         run: scenario!(etcd_servers_overrides),
     },
 ];
-
-/// The key with the revision of the server's last compaction; each etcd has it, independent of the prefix.
-const COMPACTION: &str = "compact_rev_key";
 
 async fn etcd_prefix(ctx: &Ctx) -> Verdict {
     let prefix = ctx.profile().prefix.clone();
@@ -98,7 +96,7 @@ async fn no_strays(ctx: &Ctx, prefix: &str) -> Verdict {
 /// The keys that are not below `root`, which ends with a slash.
 fn strays<'a>(keys: &[&'a str], root: &str) -> Vec<&'a str> {
     let stray = |key: &&str| key.strip_prefix(root).is_none_or(|rest| rest.is_empty() || rest.starts_with('/'));
-    keys.iter().copied().filter(|key| *key != COMPACTION && stray(key)).collect()
+    keys.iter().copied().filter(|key| *key != COMPACTED && stray(key)).collect()
 }
 
 async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
@@ -149,7 +147,7 @@ async fn make_some(ctx: &Ctx) -> Verdict<Vec<(String, u64, bool)>> {
 fn missorted(keys: &[(&str, &str)], events: &str, root: &str) -> Vec<String> {
     let wrong = keys.iter().filter(|(store, key)| {
         let is_event = strays(&[key], root).is_empty();
-        *key != COMPACTION && is_event != (*store == events)
+        *key != COMPACTED && is_event != (*store == events)
     });
     wrong.map(|(store, key)| format!("{store} {key}")).collect()
 }
@@ -198,7 +196,7 @@ mod tests {
     #[test]
     fn keys_outside_the_prefix_are_found() {
         let root = "/dev/1/";
-        let good = ["/dev/1/configmaps/n/a", "/dev/1/masterleases/127.0.0.1", COMPACTION];
+        let good = ["/dev/1/configmaps/n/a", "/dev/1/masterleases/127.0.0.1", COMPACTED];
         assert!(strays(&good, root).is_empty());
         for bad in [
             "/registry/configmaps/n/a",
@@ -221,9 +219,9 @@ mod tests {
         let good = [
             ("main", "/registry/configmaps/n/a"),
             ("main", "/registry/eventsources/n/a"),
-            ("main", COMPACTION),
+            ("main", COMPACTED),
             ("events", "/registry/events/n/a"),
-            ("events", COMPACTION),
+            ("events", COMPACTED),
         ];
         assert!(missorted(&good, "events", "/registry/events/").is_empty());
         for bad in [("main", "/registry/events/n/b"), ("events", "/registry/leases/n/a"), ("events", "/events/n/a")] {

@@ -39,6 +39,8 @@ pub(crate) mod names;
 pub(crate) mod namespace_delete;
 pub(crate) mod number_range;
 pub(crate) mod portable;
+pub(crate) mod release_skew;
+mod release_skew_events;
 pub(crate) mod roundtrip;
 pub(crate) mod served;
 pub(crate) mod version_migration;
@@ -84,4 +86,5 @@ pub(crate) static TABLES: &[&[Check]] = &[
     namespace_delete::CHECKS,
     version_migration::CHECKS,
     portable::CHECKS,
+    release_skew::CHECKS,
 ];

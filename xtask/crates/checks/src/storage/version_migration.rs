@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::metrics::Metrics;
+use crate::support::release::minor;
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
 use suite::api::Request;
@@ -77,7 +78,7 @@ async fn migration(ctx: &Ctx) -> Verdict {
 }
 
 async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring) -> Verdict {
-    let minor = Metrics::read(ctx).await?.minor();
+    let minor = minor(ctx).await?;
     for before in [templates, custom] {
         let now = stored(ctx, &before.resource).await?;
         expect!(now.values == before.values, "{} were rewritten before any migration", before.resource.plural);
@@ -89,7 +90,7 @@ async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring
         rewritten(ctx, templates, |old, new| is_encrypted(old, new, ring)).await?;
         succeed(ctx, &custom.resource, &Object::new(&custom.resource, LATER)).await?;
         rewritten(ctx, custom, is_second_version).await?;
-        match minor >= Some(FIRST_WITH_DEFINITION) {
+        match minor >= FIRST_WITH_DEFINITION {
             true => only_the_second_version(ctx, &custom.resource).await,
             false => Ok(()),
         }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::support::compaction::COMPACTED;
+
 /// One unary request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Logged {
@@ -114,7 +116,7 @@ impl Logged {
         if count("compare:<target:") != 1 {
             return Err(format!("a transaction with {} comparisons", count("compare:<target:")));
         }
-        let by_version = keys.first() == Some(&"compact_rev_key");
+        let by_version = keys.first() == Some(&COMPACTED);
         if count(if by_version { "target:VERSION" } else { "target:MOD" }) != 1 {
             return Err("a transaction that compares something else than the last change".into());
         }

@@ -1,5 +1,6 @@
 //! Counters and feature gates from an apiserver's `/metrics`.
 
+use crate::support::release::number_at_start;
 use suite::api::Request;
 use suite::prelude::*;
 
@@ -53,11 +54,10 @@ impl Metrics {
         set.or_else(|| graduated().then_some(true))
     }
 
-    /// N of the server's version 1.N.
-    pub(crate) fn minor(&self) -> Option<u32> {
+    /// N of the server's version 1.N, from the same reading.
+    fn minor(&self) -> Option<u32> {
         let info = self.0.lines().find(|line| line.starts_with("kubernetes_build_info{"))?;
-        let (_, rest) = info.split_once(",minor=\"")?;
-        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        number_at_start(info.split_once(",minor=\"")?.1)
     }
 
     /// Skips the check unless the feature gate is on.

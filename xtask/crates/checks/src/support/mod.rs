@@ -3,6 +3,7 @@
 pub(crate) mod arch_mask;
 pub(crate) mod assertions;
 pub(crate) mod cbor;
+pub(crate) mod compaction;
 pub(crate) mod compare_with_json;
 pub(crate) mod encryption_fixture;
 pub(crate) mod etcd_requests;

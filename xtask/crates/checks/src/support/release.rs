@@ -12,12 +12,12 @@ use suite::prelude::*;
 pub(crate) async fn minor(ctx: &Ctx) -> anyhow::Result<u32> {
     let answer = ctx.api.send(&Request::get("/version")).await?.object()?;
     let text = answer.0["minor"].as_str().unwrap_or_default();
-    digits(text).with_context(|| format!("/version names no minor version: {answer}"))
+    number_at_start(text).with_context(|| format!("/version names no minor version: {answer}"))
 }
 
-/// A build between two releases has the minor `38+`.
-fn digits(minor: &str) -> Option<u32> {
-    minor.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+/// The number at the start of a text: a build between two releases has the minor `38+`.
+pub(crate) fn number_at_start(text: &str) -> Option<u32> {
+    text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// The types that decode stored protobuf; skips the check if they are not known for this release.
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn minor_of_a_build_between_releases_is_read() {
-        assert_eq!(["37", "38+", "+", ""].map(digits), [Some(37), Some(38), None, None]);
+        assert_eq!(["37", "38+", "+", ""].map(number_at_start), [Some(37), Some(38), None, None]);
     }
 
     #[test]

@@ -4,9 +4,8 @@
 
 use std::fmt::{Display, Formatter};
 
-use anyhow::anyhow;
-
 use crate::support::metrics::Metrics;
+use crate::support::release::minor;
 use suite::api::{Response, query};
 use suite::prelude::*;
 
@@ -42,8 +41,7 @@ impl Support {
         if !filters && ctx.profile().flags.get("feature-gates").is_some_and(|gates| gates.contains(GATE)) {
             metrics.require_gate(GATE)?;
         }
-        let minor = metrics.minor().ok_or_else(|| anyhow!("/metrics does not name the server's minor"))?;
-        Ok(Support { filters, minor })
+        Ok(Support { filters, minor: minor(ctx).await? })
     }
 
     /// Whether `remainingItemCount` can be trusted.

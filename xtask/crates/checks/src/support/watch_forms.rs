@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use model::history::FrameKind;
 use serde_json::Value;
 
-use crate::support::watch_raw::shown;
+use crate::support::watch_raw::{END_OF_INITIAL, shown, take_line};
 use judge::decode::{self, Field, PROTOBUF_MAGIC, Wire, object_meta};
 use suite::api::{JSON, PROTOBUF};
 use suite::object::Object;
@@ -51,7 +51,6 @@ pub(crate) struct About {
 
 /// The largest frame of a test: a greater length was read from the wrong place.
 const LARGEST_FRAME: usize = 16 << 20;
-const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
 
 impl Form {
     pub(crate) fn accept(self) -> &'static str {
@@ -94,10 +93,7 @@ impl Form {
     /// Removes the next complete event from the front of the bytes received over HTTP.
     pub(crate) fn cut(self, buffer: &mut BytesMut) -> Result<Option<Bytes>, String> {
         if !self.is_protobuf() {
-            let Some(end) = buffer.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-            let line = buffer.split_to(end).freeze();
-            buffer.advance(1);
-            return Ok(Some(line));
+            return Ok(take_line(buffer).map(BytesMut::freeze));
         }
         let Some(length) = buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;

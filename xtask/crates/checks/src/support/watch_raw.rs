@@ -1,15 +1,16 @@
-//! Watches as bytes: the body as received, not parsed and not recorded.
+//! Watches as bytes: the body as received, not recorded. [`RawEvent`] is one event of it.
 
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream};
 use kube::client::Body;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use suite::api::overload;
-use suite::api::{Request, Streaming, Transport, chain};
+use suite::api::{Request, Response, Streaming, Transport, chain};
 use suite::prelude::*;
 
 /// An open response.
@@ -25,6 +26,38 @@ pub(crate) struct Raw {
     body: BodyStream<Body>,
     what: String,
     query: String,
+}
+
+/// Marks the bookmark after the initial events.
+pub(crate) const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
+
+/// An event as the server sent it; `E` is what a check compares of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RawEvent<E> {
+    Change(E),
+    /// `ends_state`: it comes after the initial events.
+    Bookmark {
+        rv: u64,
+        ends_state: bool,
+    },
+    Other(String),
+}
+
+impl<E> RawEvent<E> {
+    /// Reads a line; `change` gets the type and the object of a change.
+    pub(crate) fn read(line: &[u8], change: impl FnOnce(String, Object) -> E) -> Result<RawEvent<E>, String> {
+        let mut event: Value = serde_json::from_slice(line).map_err(|error| format!("a line is not JSON: {error}"))?;
+        let object = Object(event["object"].take());
+        let word = event["type"].as_str().unwrap_or_default().to_owned();
+        Ok(match word.as_str() {
+            "ADDED" | "MODIFIED" | "DELETED" => RawEvent::Change(change(word, object)),
+            "BOOKMARK" => {
+                let end = &object.0["metadata"]["annotations"][END_OF_INITIAL];
+                RawEvent::Bookmark { rv: object.rv(), ends_state: end.as_str() == Some("true") }
+            }
+            _ => RawEvent::Other(format!("{word} {object}")),
+        })
+    }
 }
 
 /// How a body ended: None for a proper end, otherwise the error.
@@ -45,6 +78,15 @@ impl Raw {
     /// Like [`Raw::open`], for any request.
     pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Verdict<Raw> {
         let what = format!("{request} over {}", transport.name());
+        Raw::try_send(ctx, transport, request).await?.or_else(|refusal| {
+            overload::refuse_raw(&what, refusal.status, &refusal.body)?;
+            Err(CheckError::failed(format!("{what} was answered {}", refusal.status)))
+        })
+    }
+
+    /// Like [`Raw::send`]; the inner error is an answer other than 200.
+    pub(crate) async fn try_send(ctx: &Ctx, transport: Transport, request: Request) -> Verdict<Result<Raw, Response>> {
+        let what = format!("{request} over {}", transport.name());
         let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api.client_over(transport)?.open(&request)).await;
         let Ok(answer) = answer else {
             return Err(CheckError::TimedOut { what: format!("the head of the answer to {what}") });
@@ -52,12 +94,11 @@ impl Raw {
         let Streaming { status, version, headers, body } = answer?;
         if status != 200 {
             let refusal = tokio::time::timeout(ctx.answer_limit(), body.collect()).await;
-            let refusal = refusal.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-            overload::refuse_raw(&what, status, &refusal)?;
-            return Err(CheckError::failed(format!("{what} was answered {status}")));
+            let body = refusal.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+            return Ok(Err(Response { status, headers, body }));
         }
         let (body, query, bytes) = (BodyStream::new(body), request.query, BytesMut::new());
-        Ok(Raw { version, headers, unread: bytes.clone(), bytes, pieces: 0, body, what, query })
+        Ok(Ok(Raw { version, headers, unread: bytes.clone(), bytes, pieces: 0, body, what, query }))
     }
 
     /// Reads until there is a complete line that begins with an event of this type.
@@ -72,6 +113,18 @@ impl Raw {
             }
         }
         Ok(())
+    }
+
+    /// Cuts off the next line, or returns how the body ended before it. `what` is awaited.
+    pub(crate) async fn line(&mut self, deadline: Instant, what: &str) -> Verdict<Result<BytesMut, Cut>> {
+        loop {
+            if let Some(line) = take_line(&mut self.unread) {
+                return Ok(Ok(line));
+            }
+            if let Some(cut) = self.read_piece(deadline, what).await? {
+                return Ok(Err(cut));
+            }
+        }
     }
 
     /// Reads until the server ends the body.
@@ -118,12 +171,20 @@ impl Raw {
     }
 
     /// Only the last event can be an ERROR by which the server reports its own time-out.
-    fn refuse_overload(&self) -> anyhow::Result<()> {
+    pub(crate) fn refuse_overload(&self) -> anyhow::Result<()> {
         match self.lines().last().filter(|line| line.starts_with(event_begin("ERROR").as_bytes())) {
             Some(event) => overload::refuse_event(&self.what, &self.query, event),
             None => Ok(()),
         }
     }
+}
+
+/// Removes the next complete line from the front, and returns it without its end.
+pub(crate) fn take_line(bytes: &mut BytesMut) -> Option<BytesMut> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let line = bytes.split_to(end);
+    bytes.advance(1);
+    Some(line)
 }
 
 pub(crate) fn lines(bytes: &[u8]) -> Vec<&[u8]> {
@@ -142,4 +203,28 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN: usize = 300;
     let dots = if bytes.len() > SHOWN { format!("… ({} bytes)", bytes.len()) } else { String::new() };
     format!("{:?}{dots}", String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_events() {
+        let read = |line: &[u8]| RawEvent::read(line, |word, object| (word, object.name().to_owned(), object.rv()));
+        let line =
+            br#"{"type":"ADDED","object":{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}}"#;
+        assert_eq!(read(line), Ok(RawEvent::Change(("ADDED".into(), "a".into(), 7))));
+        let end = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8",
+            "annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+        assert_eq!(read(end), Ok(RawEvent::Bookmark { rv: 8, ends_state: true }));
+        let bookmark = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#;
+        assert_eq!(read(bookmark), Ok(RawEvent::Bookmark { rv: 9, ends_state: false }));
+        let other = read(br#"{"type":"ERROR","object":{"code":410}}"#);
+        assert!(matches!(other, Ok(RawEvent::Other(text)) if text.starts_with("ERROR")));
+        assert!(read(b"{").is_err());
+        let mut bytes = BytesMut::from(&b"one\ntwo"[..]);
+        assert_eq!(take_line(&mut bytes).as_deref(), Some(&b"one"[..]));
+        assert_eq!(take_line(&mut bytes), None);
+    }
 }

@@ -8,6 +8,7 @@ use crate::support::expected_events::{
     ExpectedEvents, changes, names, on_stream, same_changes, seed_objects, while_writing,
 };
 use crate::support::verdict::{until_exercised, within};
+use crate::support::watch_raw::END_OF_INITIAL;
 use crate::watch::start::{bookmarks, initial_events, is_bookmark, read_all};
 use suite::api::Transport;
 use suite::object::{DEPLOYMENTS, PODS};
@@ -34,8 +35,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(bookmark),
 }];
 
-/// The annotation of the bookmark that ends initial events.
-const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
 /// The pause between two writes: enough of them fall into the two seconds after a bookmark.
 const BETWEEN_WRITES: Duration = Duration::from_millis(40);
 /// A stream of this many seconds gets its bookmark after about two. If the server was too slow, longer streams follow.

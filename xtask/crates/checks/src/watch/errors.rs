@@ -19,9 +19,9 @@ pub(super) static CHECKS: &[Check] = &[Check {
     observed: "Watches with initial events of a resource version that no store reaches get an ERROR, from the watch \
                cache and from the store, over HTTP/1.1 and HTTP/2: it must be the only event, and the server must \
                complete the stream. On the profile `disruptive`, where the check is alone, the check puts an Event \
-               with bytes that cannot be decoded into the store under an open watch, after a good change and in one \
-               transaction with another: the watch must send the first change, then ERROR, then end, and never send \
-               the second change.",
+               with bytes that cannot be decoded into the store under eight open watches, after a good change and in \
+               one transaction with another: each watch must send the first change, then ERROR, then end, and never \
+               send the second change.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=true\
               &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=9000000000000000'",
     profiles: &["default", "disruptive"],
@@ -31,6 +31,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// A resource version that no store reaches.
 const FAR_FUTURE: &str = "9000000000000000";
+/// The watches over each transport. Whether a wrong server sends the second change is a race in each of them.
+const WATCHES: usize = 4;
 /// The magic of protobuf, then invalid bytes.
 const BROKEN: &[u8] = b"k8s\0\xff\xff\xff\xff";
 
@@ -60,7 +62,7 @@ async fn at_the_begin(ctx: &Ctx, transport: Transport, resource: &Resource) -> V
 async fn in_the_middle(ctx: &Ctx) -> Verdict {
     let begin = ctx.api.list(&CORE_EVENTS, "").await?.rv();
     let mut watches = Vec::new();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS.into_iter().flat_map(|transport| [transport; WATCHES]) {
         watches.push(ctx.api.watch_over(transport, &CORE_EVENTS, &WatchOptions::after(begin)).await?);
     }
     ctx.api.create(&CORE_EVENTS, &sample(ctx, &CORE_EVENTS, "good", "1").await?).await?;

@@ -34,7 +34,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 /// The answer to a watch that cannot begin.
-enum Answer {
+pub(super) enum Answer {
     /// An HTTP status other than 200.
     Http(Response),
     /// HTTP 200, the events, and the end of the stream.
@@ -121,7 +121,7 @@ async fn delivers_after(ctx: &Ctx, transport: Transport, resource: &Resource, rv
 }
 
 /// The `oldest - 1` in the cache's message: the first resource version from which a watch can begin.
-fn edge_of(message: &str, rv: u64) -> Result<u64, String> {
+pub(super) fn edge_of(message: &str, rv: u64) -> Result<u64, String> {
     let expected = format!("\"too old resource version: {rv} (N)\"");
     let number = message.strip_prefix(&format!("too old resource version: {rv} (")).and_then(|m| m.strip_suffix(')'));
     let edge = number.and_then(|number| number.parse().ok()).filter(|edge| *edge > rv);
@@ -129,7 +129,7 @@ fn edge_of(message: &str, rv: u64) -> Result<u64, String> {
 }
 
 /// The message of the Status, if a client treats the answer as expired.
-fn expired_message(what: &str, answer: &Answer) -> Verdict<String> {
+pub(super) fn expired_message(what: &str, answer: &Answer) -> Verdict<String> {
     let status = match answer {
         Answer::Http(response) => {
             expect!(response.status == 410, "{what} was answered {response}");

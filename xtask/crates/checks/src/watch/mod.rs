@@ -4,6 +4,7 @@
 
 pub(crate) mod bookmark;
 pub(crate) mod bookmark_rules;
+pub(crate) mod cache_window;
 pub(crate) mod created_together;
 pub(crate) mod custom;
 pub(crate) mod direct;
@@ -19,6 +20,7 @@ pub(crate) mod scope;
 pub(crate) mod selector;
 pub(crate) mod sharded;
 pub(crate) mod shutdown;
+pub(crate) mod slow_stream;
 pub(crate) mod start;
 pub(crate) mod stream;
 pub(crate) mod txn;
@@ -29,6 +31,7 @@ use suite::Check;
 pub(crate) static TABLES: &[&[Check]] = &[
     start::CHECKS,
     expired::CHECKS,
+    cache_window::CHECKS,
     selector::CHECKS,
     bookmark::CHECKS,
     stream::CHECKS,
@@ -44,6 +47,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     created_together::CHECKS,
     gzip::CHECKS,
     many::CHECKS,
+    slow_stream::CHECKS,
     txn::CHECKS,
     sharded::CHECKS,
     shutdown::CHECKS,

@@ -1,8 +1,6 @@
 //! Watches of shards (KEP-5866): streams that hold only the events of objects whose hash is in some ranges.
 
 use anyhow::anyhow;
-use bytes::BytesMut;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::support::page::{Entry, fault_of_items};
@@ -10,7 +8,7 @@ use crate::support::shard_history::{Collection, History, ShardEvent, Writer};
 use crate::support::shards::{
     Field, INVALID, Identity, Selector, Support, around, between, fault_of_refusal, fnv1a, thirds,
 };
-use crate::support::watch_raw::Raw;
+use crate::support::watch_raw::{Raw, RawEvent};
 use suite::api::{Request, query};
 use suite::prelude::*;
 
@@ -223,13 +221,7 @@ enum Start {
     State(u64),
 }
 
-/// A line of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Sent {
-    Change(ShardEvent),
-    Bookmark { rv: u64, ends_state: bool },
-    Other(String),
-}
+type Sent = RawEvent<ShardEvent>;
 
 /// An open watch of a shard. Not recorded: the judges of the whole run do not know shards.
 struct ShardStream<'c> {
@@ -266,14 +258,15 @@ impl<'c> ShardStream<'c> {
     async fn read_until(&mut self, what: &str, done: impl Fn(&[Sent]) -> bool) -> Verdict {
         let deadline = Instant::now() + self.ctx.event_limit();
         while !done(&self.seen) {
-            if let Some(line) = take_line(&mut self.raw.unread) {
-                let sent = Sent::read(&line, &self.ctx.profile().prefix);
-                self.seen.push(sent.map_err(|fault| CheckError::failed(format!("{}: {fault}", self.what)))?);
-            } else if let Some(cut) = self.raw.read_piece(deadline, what).await? {
-                let how = cut.unwrap_or_else(|| "ended".into());
-                let last = self.seen.last();
-                return Err(CheckError::failed(format!("{}: {how} before {what}; last came {last:?}", self.what)));
-            }
+            let line = self.raw.line(deadline, what).await?.map_err(|cut| {
+                let (how, last) = (cut.unwrap_or_else(|| "ended".into()), self.seen.last());
+                CheckError::failed(format!("{}: {how} before {what}; last came {last:?}", self.what))
+            })?;
+            let sent = Sent::read(&line, |word, object| {
+                let key = CONFIG_MAPS.key(&self.ctx.profile().prefix, object.namespace(), object.name());
+                ShardEvent { word, key, rv: object.rv(), identity: Identity::of(&object) }
+            });
+            self.seen.push(sent.map_err(|fault| CheckError::failed(format!("{}: {fault}", self.what)))?);
         }
         Ok(())
     }
@@ -309,31 +302,6 @@ impl<'c> ShardStream<'c> {
             Sent::Bookmark { .. } | Sent::Other(_) => None,
         });
         changes.next_back().unwrap_or(0)
-    }
-}
-
-/// Removes the next complete line from the front.
-fn take_line(bytes: &mut BytesMut) -> Option<BytesMut> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    Some(bytes.split_to(end + 1))
-}
-
-impl Sent {
-    fn read(line: &[u8], etcd_prefix: &str) -> Result<Sent, String> {
-        let mut event: Value = serde_json::from_slice(line).map_err(|error| format!("a line is not JSON: {error}"))?;
-        let object = Object(event["object"].take());
-        let word = event["type"].as_str().unwrap_or_default().to_owned();
-        Ok(match word.as_str() {
-            "ADDED" | "MODIFIED" | "DELETED" => {
-                let key = CONFIG_MAPS.key(etcd_prefix, object.namespace(), object.name());
-                Sent::Change(ShardEvent { word, key, rv: object.rv(), identity: Identity::of(&object) })
-            }
-            "BOOKMARK" => {
-                let end = &object.0["metadata"]["annotations"]["k8s.io/initial-events-end"];
-                Sent::Bookmark { rv: object.rv(), ends_state: end.as_str() == Some("true") }
-            }
-            _ => Sent::Other(format!("{word} {object}")),
-        })
     }
 }
 
@@ -461,21 +429,5 @@ mod tests {
         ] {
             assert_fault(state(uids, text).err(), why, text);
         }
-    }
-
-    #[test]
-    fn lines_are_read_as_events() {
-        let line =
-            br#"{"type":"ADDED","object":{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}}"#;
-        let Ok(Sent::Change(event)) = Sent::read(line, "/registry") else { panic!("not a change") };
-        assert_eq!((event.key.as_str(), event.rv, event.identity.uid.as_str()), ("/registry/configmaps/n/a", 7, "u"));
-        let end = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8",
-            "annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
-        assert_eq!(Sent::read(end, ""), Ok(Sent::Bookmark { rv: 8, ends_state: true }));
-        assert!(matches!(Sent::read(br#"{"type":"ERROR","object":{"code":410}}"#, ""), Ok(Sent::Other(_))));
-        assert!(Sent::read(b"{", "").is_err());
-        let mut bytes = BytesMut::from(&b"one\ntwo"[..]);
-        assert_eq!(take_line(&mut bytes).as_deref(), Some(&b"one\n"[..]));
-        assert_eq!(take_line(&mut bytes), None);
     }
 }

@@ -58,6 +58,7 @@ pub fn generate(seed: u64, shape: Shape) -> History {
     while world.log.len() < shape.revisions {
         world.step();
     }
+    world.delete_absent();
     let streams = streams::all(&mut world);
     world.finish(streams)
 }
@@ -172,6 +173,15 @@ impl World {
         let done = operation(verb, &prefix, Some(&key), String::new(), (called, returned), answer);
         let changes = matches!(verb, Verb::Update | Verb::Patch) && self.random.bool();
         self.operations.push(Operation { based_on, changes, ..done });
+    }
+
+    /// A refused deletion of an object that never existed.
+    fn delete_absent(&mut self) {
+        let prefix = Key::from("/registry/configmaps/ns-0/");
+        let key = Key::from(format!("{prefix}absent"));
+        let answer = Answer::Refused { status: 404, reason: "NotFound".into() };
+        let times = (self.now, self.now + 3);
+        self.operations.push(operation(Verb::Delete, &prefix, Some(&key), String::new(), times, answer));
     }
 
     /// A change that no recorded operation asked for.

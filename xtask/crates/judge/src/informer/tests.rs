@@ -70,12 +70,16 @@ fn log() -> Vec<Line> {
 }
 
 fn judged(lines: &[Line]) -> Result<Examined, String> {
-    judge(lines, &Scene { changes: &history(), prefix: PREFIX, first: 0, broken: (5, 9), last: 12 })
+    judged_with(lines, &BTreeMap::new(), (5, 9))
+}
+
+fn judged_with(lines: &[Line], contents: &BTreeMap<u64, u64>, broken: (u64, u64)) -> Result<Examined, String> {
+    judge(lines, &Scene { changes: &history(), prefix: PREFIX, contents, first: 0, broken, last: 12 })
 }
 
 #[test]
 fn correct_informer_is_accepted() {
-    assert_eq!(judged(&log()), Ok(Examined { deltas: 7, relists: 0, skipped: 0 }));
+    assert_eq!(judged(&log()), Ok(Examined { deltas: 7, ..Examined::default() }));
 }
 
 #[test]
@@ -86,11 +90,11 @@ fn versions_may_be_skipped_only_by_a_new_list() {
     lines.insert(4, line("add", "b", (0, 8), "u2"));
     assert!(judged(&lines).unwrap_err().contains("at 7 was not delivered, and there was no new list"));
     lines.insert(3, request("limit=500&resourceVersion=5"));
-    assert_eq!(judged(&lines), Ok(Examined { deltas: 4, relists: 1, skipped: 2 }));
+    assert_eq!(judged(&lines), Ok(Examined { deltas: 4, relists: 1, skipped: 2, compared: 0 }));
     lines.insert(3, request("watch=true&sendInitialEvents=true"));
     assert_eq!(judged(&lines).unwrap().relists, 2);
-    let scene = Scene { changes: &history(), prefix: PREFIX, first: 0, broken: (7, 9), last: 12 };
-    assert!(judge(&lines, &scene).unwrap_err().contains("at 7 was not delivered by an unbroken watch"));
+    let refused = judged_with(&lines, &BTreeMap::new(), (7, 9)).unwrap_err();
+    assert!(refused.contains("at 7 was not delivered by an unbroken watch"));
 }
 
 #[test]
@@ -133,12 +137,41 @@ fn each_fault_is_refused() {
 }
 
 #[test]
+fn requests_are_shown_with_their_times() {
+    let at = |at, took, status, text: &str| Line { at, took, status, ..request(text) };
+    let lines = [at(20, 0, 200, "limit=500"), at(3149, 99, 502, "watch=true"), at(7000, 60_012, 504, "limit=500")];
+    assert_eq!(requests(&lines), "list 200 at 0.0 s, watch 502 at 3.1 s, list 504 at 7.0 s after 60.0 s");
+}
+
+#[test]
+fn objects_of_handlers_are_the_stored_ones() {
+    // Without the marker, as if its value could not be decoded.
+    let contents = BTreeMap::from([(5, 50), (7, 70), (8, 80), (11, 110)]);
+    let mut lines = log();
+    for line in lines.iter_mut().filter(|line| line.is_delta()) {
+        // A deletion shows the last state.
+        let state = if line.event == "delete" { 7 } else { line.rv };
+        line.object = Some(Object { json: "{}".into(), digest: state * 10 });
+    }
+    assert_eq!(judged_with(&lines, &contents, (5, 9)).unwrap().compared, 6);
+    for (at, rev) in [(1, 5), (4, 7), (6, 7), (7, 11)] {
+        let mut lines = lines.clone();
+        lines[at].object = Some(Object { json: "{}".into(), digest: 1 });
+        let refused = judged_with(&lines, &contents, (5, 9)).unwrap_err();
+        assert!(refused.contains(&format!("its object is not the one that was stored at {rev}: {{}}")), "{refused}");
+    }
+}
+
+#[test]
 fn log_is_parsed_by_informer() {
     let log = r#"{"informer":"typed","event":"add","key":"n/a","rv":5,"uid":"u1","object":{"metadata":{}}}
 I1127 a message of client-go
 {"event":"timeout"}
 "#;
     let lines = parse(log).unwrap();
-    assert_eq!((lines.len(), lines["typed"].as_slice()), (1, &[line("add", "a", (0, 5), "u1")][..]));
+    let typed = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#;
+    let object = Object { json: r#"{"metadata":{}}"#.into(), digest: crate::object_digest::of_object(typed).unwrap() };
+    let expected = Line { object: Some(object), ..line("add", "a", (0, 5), "u1") };
+    assert_eq!((lines.len(), lines["typed"].as_slice()), (1, &[expected][..]));
     assert!(parse("{\"event\":7}").unwrap_err().contains("7"));
 }

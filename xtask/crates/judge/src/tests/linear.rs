@@ -248,6 +248,26 @@ fn is_deletion(operation: &Operation) -> bool {
     operation.verb == Verb::Delete && operation.answer == object(0)
 }
 
+#[test]
+fn success_for_the_deletion_of_an_absent_object_is_refused() {
+    let good = generate(5, Shape::default());
+    let place = find(&good, |operation| operation.verb == Verb::Delete && operation.answer == not_found());
+    let mut bad = good.clone();
+    bad.operations[place].answer = object(0);
+    refuse(&bad, ID, &["no order", "/absent"], "a deletion of an absent object");
+    let not_exercised = |history: &History| judge(&Prepared::new(history), ID).expect("a judge's id").not_exercised;
+    assert_eq!(not_exercised(&good), None);
+    let mut without = good.clone();
+    let refused = without.operations.remove(place);
+    assert!(not_exercised(&without).is_some_and(|reason| reason.contains("certainly absent")));
+    // Another write at the same time, or one without an answer, might explain a success.
+    for answer in [not_found(), lost_answer()] {
+        let mut uncertain = good.clone();
+        uncertain.operations.push(Operation { verb: Verb::Patch, answer, ..refused.clone() });
+        assert!(not_exercised(&uncertain).is_some_and(|reason| reason.contains("certainly absent")));
+    }
+}
+
 fn lost_answer() -> Answer {
     Answer::Lost { error: "the connection broke".into() }
 }

@@ -1,5 +1,5 @@
-//! Servers that mislead the caches of clients, and their optimistic locks. The proxy changes streams of JSON only: those of the dynamic and the metadata
-//! informers.
+//! Servers that mislead the caches of clients, and their optimistic locks. The proxy changes streams of JSON only: those of
+//! the dynamic informers.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,13 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || each_event(|_, mut event| {
             if event["type"] == "DELETED" && !is_marker(&event) {
                 event["object"]["metadata"]["uid"] = json!("00000000-0000-4000-8000-000000000000");
+            }
+            vec![event]
+        });
+    "client.field-altered": "An event carries another value of a field." => "client.informer-equals-history" on "disruptive",
+        || each_event(|_, mut event| {
+            if event["type"] == "MODIFIED" {
+                event["object"]["data"]["by"] = json!("altered");
             }
             vec![event]
         });

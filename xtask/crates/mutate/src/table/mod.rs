@@ -1,8 +1,11 @@
 //! The mutants, each with the check that must catch it. Each file holds the rows of one topic and their functions.
 
+mod alarms;
 mod arch;
+mod cache;
 mod client;
 mod content;
+mod content_more;
 mod controllers;
 mod fault;
 mod fault_link;
@@ -16,7 +19,9 @@ mod list_more;
 mod members;
 mod objects;
 mod overload;
+mod releases;
 mod sharded;
+mod slow_stream;
 mod storage_objects;
 mod store;
 mod store_more;
@@ -113,6 +118,7 @@ use mutants;
 static TABLES: &[&[Mutant]] = &[
     store_more::KEYS,
     watch::MUTANTS,
+    cache::MUTANTS,
     list::MUTANTS,
     list_more::MUTANTS,
     list_more::FLAGS,
@@ -136,6 +142,8 @@ static TABLES: &[&[Mutant]] = &[
     fault_link::BY_STORE,
     fault_more::MUTANTS,
     members::MUTANTS,
+    alarms::MUTANTS,
+    alarms::RAW,
     overload::MUTANTS,
     overload::BY_STORE,
     stress::MUTANTS,
@@ -144,12 +152,17 @@ static TABLES: &[&[Mutant]] = &[
     judges::MUTANTS,
     content::MUTANTS,
     content::BY_STORE,
+    content_more::MUTANTS,
     client::MUTANTS,
     together::MUTANTS,
     together::BY_STORE,
     together::RAW,
+    slow_stream::RAW,
     storage_objects::MUTANTS,
     storage_objects::BY_STORE,
+    releases::MUTANTS,
+    releases::BY_FILE,
+    releases::RAW,
 ];
 
 /// All mutants, by topic.

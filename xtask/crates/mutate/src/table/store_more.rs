@@ -151,7 +151,7 @@ fn lease_not_extended() -> StoreChange {
 
 /// A read of a revision shows the current state if a later revision was read before: the check reads a compacted
 /// revision again after the next compaction.
-fn compacted_readable() -> StoreChange {
+pub(super) fn compacted_readable() -> StoreChange {
     let mut newest = 0;
     StoreChange::of_requests(move |method, message| {
         let revision = message.number(REVISION);

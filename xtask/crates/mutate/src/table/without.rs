@@ -71,6 +71,11 @@ pub static WITHOUT: &[(&str, &str)] = &[
          test: start_without_the_variable_must_agree_with_the_support (fault/store.rs).",
     ),
     (
+        "list.cache-inconsistency",
+        "The server compares its caches five to eight minutes after their start: control and mutant would take 16 min. Unit test: \
+         difference_must_be_counted_and_equality_too (list/cache_inconsistency.rs).",
+    ),
+    (
         "storage.arch-data-dir",
         "The check starts an etcd that only it uses; a proxy sees none of it. Unit test: \
          other_content_of_a_directory_is_refused (storage/arch_data_dir.rs).",

@@ -36,7 +36,9 @@ pub(super) fn table(paths: &Paths, records: &[Record]) -> Result<Support, Failur
     let arch = |target: &model::Target| Arch { name: target.name.clone(), title: target.title.clone() };
     let arches: Vec<Arch> = catalogue.targets.iter().map(arch).collect();
     let tiers = tiers(&paths.targets.join("support/tiers.yaml")).or_exit(Exit::TargetData)?;
-    Ok(crate::support::support(records, &records::known(), &arches, &tiers))
+    let own = catalogue.components.sets.iter().filter(|set| set.has_own_program()).flat_map(|set| &set.components);
+    let own: Vec<String> = own.map(|component| component.name.clone()).collect();
+    Ok(crate::support::support(records, &records::known(), &arches, &tiers, &own))
 }
 
 fn tiers(file: &Path) -> anyhow::Result<Tiers> {

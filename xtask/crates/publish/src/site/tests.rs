@@ -39,7 +39,7 @@ fn built(records: &[Record]) -> BTreeMap<String, Vec<u8>> {
 fn built_after(past: &[Entry], records: &[Record]) -> BTreeMap<String, Vec<u8>> {
     let arches =
         [Arch { name: "mix64".into(), title: "Mixed".into() }, Arch { name: "none64".into(), title: "None".into() }];
-    site(records, &known(), &support(records, &known(), &arches, &Tiers::default()), past, &differentials())
+    site(records, &known(), &support(records, &known(), &arches, &Tiers::default(), &[]), past, &differentials())
 }
 
 fn differentials() -> Vec<Differential> {

@@ -9,7 +9,7 @@ mod markdown;
 
 use std::collections::BTreeMap;
 
-use model::{Level, Outcome};
+use model::{Level, Outcome, component_of};
 use report::text::title;
 use report::view::View;
 
@@ -83,13 +83,13 @@ pub(crate) struct Tally {
     pub(crate) skipped: usize,
 }
 
-/// Collects the evidence in the records for these architectures.
-pub(crate) fn support(records: &[Record], known: &[Known], arches: &[Arch], tiers: &Tiers) -> Support {
+/// Collects the evidence in the records for these architectures. `own` are the project's programs.
+pub(crate) fn support(records: &[Record], known: &[Known], arches: &[Arch], tiers: &Tiers, own: &[String]) -> Support {
     let views: Vec<View<'_>> = in_order(records).into_iter().map(|record| View::of(&record.events)).collect();
     let mut programs: BTreeMap<(String, String), Vec<Evidence>> = BTreeMap::new();
     for view in &views {
         let Some(column) = arches.iter().position(|arch| arch.name == view.arch()) else { continue };
-        for (program, built) in programs_of(view) {
+        for (program, built) in programs_of(view, own) {
             let cells = programs.entry(program).or_insert_with(|| vec![Evidence::default(); arches.len()]);
             cells[column].add(view, built);
         }
@@ -102,15 +102,18 @@ pub(crate) fn support(records: &[Record], known: &[Known], arches: &[Arch], tier
     support
 }
 
-/// Component and version of each program of a run, and whether the run has the audited file. Leaves out programs of
-/// this project: they have no release.
-fn programs_of(view: &View<'_>) -> Vec<((String, String), bool)> {
+/// Component and version of each program of a run, and whether the run has the audited file. Leaves out the project's
+/// programs, although some have the version of a module that they use, and programs of earlier minors, which only a few
+/// checks use: the results of the run are no evidence for either.
+fn programs_of(view: &View<'_>, own: &[String]) -> Vec<((String, String), bool)> {
+    let is_evidence =
+        |name: &String, version: &str| version != "(devel)" && component_of(name).1 == 0 && !own.contains(name);
     let mut found: BTreeMap<(String, String), bool> = BTreeMap::new();
-    for artifact in view.artifacts.iter().filter(|artifact| artifact.version != "(devel)") {
+    for artifact in view.artifacts.iter().filter(|artifact| is_evidence(&artifact.component, &artifact.version)) {
         found.insert((artifact.component.clone(), artifact.version.clone()), true);
     }
     let told = view.booted.as_ref().map(|booted| booted.versions).into_iter().flatten();
-    for (component, version) in told.filter(|(_, version)| *version != "(devel)") {
+    for (component, version) in told.filter(|(name, version)| is_evidence(name, version)) {
         if !found.keys().any(|(built, _)| built == component) {
             found.insert((component.clone(), version.clone()), false);
         }

@@ -47,7 +47,7 @@ fn words(support: &Support, column: usize) -> Vec<&'static str> {
 
 #[test]
 fn architecture_without_runs_has_no_evidence() {
-    let support = support(&[record(green())], &known(1), &arches(), &tiers());
+    let support = support(&[record(green())], &known(1), &arches(), &tiers(), &[]);
     assert_eq!(words(&support, 0), ["shown", "shown", "shown", "shown", "no evidence"]);
     assert_eq!(words(&support, 1), ["no evidence"; 5]);
     let page = markdown(&support);
@@ -58,7 +58,7 @@ fn architecture_without_runs_has_no_evidence() {
 
 #[test]
 fn failure_emulator_or_missing_cases_prevent_shown() {
-    let judged = |events, cases| words(&support(&[record(events)], &known(cases), &arches(), &tiers()), 0)[2];
+    let judged = |events, cases| words(&support(&[record(events)], &known(cases), &arches(), &tiers(), &[]), 0)[2];
     assert_eq!(judged(green(), 1), "shown");
     assert_eq!(judged(green(), 2), "partly shown", "the suite has more cases");
     assert_eq!(judged(fixture::run(), 1), "not met");
@@ -73,6 +73,25 @@ fn failure_emulator_or_missing_cases_prevent_shown() {
 }
 
 #[test]
+fn own_programs_and_those_of_earlier_minors_get_no_evidence() {
+    let programs = |own: &[String]| {
+        let mut events = green();
+        for name in ["client", "etcd-previous", "etcd-before-previous"] {
+            let mut event = fixture::built();
+            if let Event::Built { artifact, .. } = &mut event {
+                artifact.component = name.into();
+            }
+            events.push(event);
+        }
+        let support = support(&[record(events)], &known(1), &arches(), &tiers(), own);
+        let names = support.programs.into_iter().map(|program| program.component);
+        names.filter(|name| name.starts_with("etcd") || name == "client").collect::<Vec<_>>()
+    };
+    assert_eq!(programs(&[]), ["client", "etcd"]);
+    assert_eq!(programs(&["client".into()]), ["etcd"]);
+}
+
+#[test]
 fn newest_result_of_a_case_counts() {
     let later = |mut events: Vec<Event>| {
         let run = fixture::info_of(&mut events);
@@ -80,7 +99,7 @@ fn newest_result_of_a_case_counts() {
         events
     };
     // The order of the records does not matter.
-    let support = support(&[record(later(green())), record(fixture::run())], &known(1), &arches(), &tiers());
+    let support = support(&[record(later(green())), record(fixture::run())], &known(1), &arches(), &tiers(), &[]);
     let execution = support.programs[0].cells[0].executions.values().next().unwrap();
     assert_eq!(execution.sustained(), "2 runs, 2026-11-21 to 2026-12-01");
     assert_eq!(execution.tally(Level::Must), Tally { passed: 1, known: 1, failed: 2, open: 2, skipped: 1 });
@@ -93,7 +112,7 @@ fn hostile_text_makes_no_html() {
         let mut events = fixture::hostile(&text);
         events.push(fixture::built());
         let arch = Arch { name: text.clone(), title: text };
-        let page = markdown(&support(&[record(events)], &known(1), &[arch], &tiers()));
+        let page = markdown(&support(&[record(events)], &known(1), &[arch], &tiers(), &[]));
         assert!(
             !page.contains("<a ") && !page.contains("<!--") && !page.contains(|c: char| c.is_control() && c != '\n'),
             "{page}"

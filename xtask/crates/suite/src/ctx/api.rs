@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 pub use custom_resources::crd_version;
 
 use super::{CaseState, Created, lock};
+use crate::api::objects::ObjectRecorder;
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport, overload};
 use crate::error::Forbidden;
 use crate::object::{NAMESPACES, Object};
@@ -44,7 +45,7 @@ impl CaseApi {
         if cell.get().is_none() {
             // If another thread has set the cell meanwhile, this client is dropped.
             let api = Api::new(self.0.profile(), transport, self.0.answer_limit())?;
-            let _ = cell.set(api.recording(self.0.recorded_answers()));
+            let _ = cell.set(api.recording(self.0.recorded_answers(), self.object_recorder()));
         }
         cell.get().context("the client was just created")
     }
@@ -188,14 +189,33 @@ impl CaseApi {
         Ok(Request::new(Method::POST, resource.path(Some(self.namespace().await?))))
     }
 
-    /// A raw request that is not recorded, for requests that do not fit into a history.
+    /// A raw request that is not recorded as an operation, for requests that do not fit into a history. Whole objects in its
+    /// answer are recorded.
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
-        let answer = self.client()?.exchange(request).await?;
+        let answer = self.client()?.exchange_raw(request).await?;
         // The request may concern any store.
         let newest = self.0.env.stores.values().map(|(_, recorder)| recorder.last_revision()).min();
         let answer = overload::refuse_late(request, newest.unwrap_or(0), answer)?;
         self.skip_if_forbidden(&answer)?;
         Ok(answer)
+    }
+
+    /// None in a profile with an apiserver of another release: that one shows objects without the fields that it does not
+    /// know.
+    fn object_recorder(&self) -> Option<ObjectRecorder> {
+        let env = &self.0.env;
+        if env.profile.variants.values().any(|variant| variant.previous) {
+            return None;
+        }
+        let namespace = self.0.namespace.get().unwrap_or(&self.0.name_prefix);
+        Some(ObjectRecorder {
+            profile: env.profile.clone(),
+            table: Arc::clone(&env.table),
+            schema: env.schema.clone(),
+            recorders: env.stores.iter().map(|(name, (_, recorder))| (name.clone(), recorder.clone())).collect(),
+            client: Arc::clone(&self.0.client),
+            own: [namespace.clone(), self.0.name_prefix.clone()],
+        })
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {

@@ -28,6 +28,12 @@ impl CaseControl {
         if component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. }) {
             self.0.env.stores.values().for_each(|(_, recorder)| recorder.restart());
         }
+        if let ("kube-apiserver", Action::Restart { flags }) = (component, &action)
+            && let Some(servers) = flags.get("etcd-servers")
+        {
+            let elsewhere = self.0.profile().flags.get("etcd-servers") != Some(servers);
+            self.0.env.stores.values().for_each(|(_, recorder)| recorder.elsewhere(elsewhere));
+        }
         self.call(move |control| control.apply(&name, &action)).await
     }
 

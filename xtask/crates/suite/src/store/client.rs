@@ -1,5 +1,5 @@
 //! Requests to one etcd, to one member at a time: Range at a revision, Put, DeleteRange, Compact, LeaseTimeToLive,
-//! Status, Defragment, HashKV, Alarm.
+//! Status, Defragment, HashKV.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -255,17 +255,6 @@ impl Store {
     pub async fn compact(&self, revision: i64) -> Result<(), StoreError> {
         let request = wire::CompactionRequest { revision, physical: true };
         self.call::<_, wire::HeaderOnly>("KV", "Compact", request).await.map(drop)
-    }
-
-    /// Clears the alarms of all members.
-    pub async fn disarm_alarms(&self) -> Result<(), StoreError> {
-        let list: wire::AlarmResponse = self.call("Maintenance", "Alarm", wire::AlarmRequest::default()).await?;
-        for alarm in list.alarms {
-            let request =
-                wire::AlarmRequest { action: wire::DEACTIVATE, member_id: alarm.member_id, alarm: alarm.alarm };
-            self.call::<_, wire::AlarmResponse>("Maintenance", "Alarm", request).await?;
-        }
-        Ok(())
     }
 
     pub async fn lease(&self, id: i64) -> Result<LeaseInfo, StoreError> {

@@ -137,6 +137,8 @@ pub struct WatchRecord {
     pub created: Option<i64>,
     /// Why the store refused or cancelled the watch.
     pub cancelled: Option<String>,
+    /// The compacted revision in the cancellation of a watch that is older; 0 otherwise.
+    pub compacted: i64,
     pub events: Vec<StoreEvent>,
     /// The number of events that came before the answer to the request.
     pub early: usize,
@@ -184,6 +186,32 @@ impl WatchGroup {
         Ok(())
     }
 
+    /// Reads this many messages. The store keeps the rest, if the connection is unbuffered.
+    pub async fn read_messages(&mut self, count: usize, limit: Duration) -> Result<(), StoreError> {
+        let end = Instant::now() + limit;
+        let mut read = 0;
+        while read < count {
+            read += usize::from(self.next("messages of a stream of watches", end).await?);
+        }
+        Ok(())
+    }
+
+    /// Reads until the records are as wanted; false if they are not within the limit.
+    pub async fn read_until(
+        &mut self,
+        wanted: impl Fn(&[WatchRecord]) -> bool,
+        limit: Duration,
+    ) -> Result<bool, StoreError> {
+        let end = Instant::now() + limit;
+        while !wanted(&self.records) {
+            if Instant::now() > end {
+                return Ok(false);
+            }
+            self.next("the wanted events of a stream of watches", end + QUIET).await?;
+        }
+        Ok(true)
+    }
+
     fn ask_for_progress(&self) {
         // If the channel is full, a request is already under way.
         let _ = self.requests.try_send(WatchRequest { create: None, progress: Some(WatchProgressRequest {}) });
@@ -216,6 +244,7 @@ impl WatchGroup {
         let record = &mut self.records[at];
         if answer.canceled {
             record.cancelled = Some(format!("{} (compacted: {})", answer.cancel_reason, answer.compact_revision));
+            record.compacted = answer.compact_revision;
         }
         if answer.created {
             record.created = Some(revision);
@@ -231,13 +260,15 @@ impl WatchGroup {
         record.events.extend(events);
     }
 
-    /// The index of the watch that a message is about. A refusal has no ID: it is for the first request without an
-    /// answer.
+    /// The index of the watch that a message is about. A refusal has no ID: it is for the request after the last one
+    /// with an answer.
     fn place(&self, answer: &WatchResponse) -> Option<usize> {
-        if answer.watch_id == EVERY_WATCH {
-            return self.records.iter().position(|record| record.created.is_none());
-        }
-        usize::try_from(answer.watch_id.checked_sub(1)?).ok().filter(|at| *at < self.records.len())
+        let at = if answer.watch_id == EVERY_WATCH {
+            self.records.iter().rposition(|record| record.created.is_some()).map_or(0, |last| last + 1)
+        } else {
+            usize::try_from(answer.watch_id.checked_sub(1)?).ok()?
+        };
+        (at < self.records.len()).then_some(at)
     }
 }
 

@@ -139,7 +139,8 @@ pub(crate) struct RequestOp {
     pub(crate) delete: Option<DeleteRangeRequest>,
 }
 
-/// The response of Put, DeleteRange, Txn, Compact and Defragment, of which only the header is used.
+/// The response of Put, DeleteRange, Txn, Compact, Defragment, MemberAdd and MemberRemove, of which only the header is
+/// used.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderOnly {
     #[prost(message, optional, tag = "1")]
@@ -188,6 +189,10 @@ pub(crate) struct StatusRequest {}
 pub(crate) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+    #[prost(int64, tag = "3")]
+    pub(crate) db_size: i64,
     #[prost(uint64, tag = "4")]
     pub(crate) leader: u64,
 }
@@ -234,6 +239,35 @@ pub(crate) struct AlarmMember {
 pub(crate) struct AlarmResponse {
     #[prost(message, repeated, tag = "2")]
     pub(crate) alarms: Vec<AlarmMember>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberListRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberListResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Member {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) peer_urls: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberRemoveRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberAddRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) peer_urls: Vec<String>,
 }
 
 /// One of the fields is set.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Profile, ProfilePlugin, ProfileStore, StoreWrapper, StoredResource};
+use model::{EARLIER_MINORS, Profile, ProfilePlugin, ProfileStore, StoreWrapper, StoredResource};
 
 use super::words::{self, is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
@@ -52,6 +52,7 @@ pub(crate) fn profiles<'a>(
             stores,
             apiservers,
             variants,
+            previous,
             prefix,
         } = profile;
         words::name(file, at!["profiles", i, "name"], name);
@@ -80,6 +81,10 @@ pub(crate) fn profiles<'a>(
                 "must not be a number: `kube-apiserver-2` is a second apiserver",
             );
             flags(file, path, own, &known);
+        }
+        if let Some(name) = previous {
+            let path = at!["profiles", i, "previous"];
+            file.require(variants.contains_key(name), path, "must be a variant of this profile");
         }
         for name in environment.keys() {
             let rule = "must be the name of an environment variable: capitals, digits and _";
@@ -195,7 +200,7 @@ fn check_stores(
     file.require(!stores.is_empty(), at!["profiles", i, "stores"], "must have at least one store");
     let mut taken: Vec<&str> = Vec::new();
     for (j, store) in stores.iter().enumerate() {
-        let ProfileStore { name, resources, members, flags: store_flags, wrapper, kind: _ } = store;
+        let ProfileStore { name, resources, members, earlier, flags: store_flags, wrapper, kind: _ } = store;
         let path = at!["profiles", i, "stores", j, "name"];
         words::name(file, path, name);
         if stores[..j].iter().any(|earlier| earlier.name == *name) {
@@ -204,6 +209,8 @@ fn check_stores(
         let rule =
             format!("must be 1, 3 or 5: an even number survives no more failures than one less; found {members}");
         file.require([1, 3, 5].contains(members), at!["profiles", i, "stores", j, "members"], rule);
+        let rule = format!("must be at most {EARLIER_MINORS}; found {earlier}");
+        file.require(*earlier <= EARLIER_MINORS, at!["profiles", i, "stores", j, "earlier"], rule);
         if j == 0 {
             let rule = "the first store holds every resource that no other store names; delete this";
             file.require(resources.is_empty(), at!["profiles", i, "stores", j, "resources"], rule);

@@ -53,7 +53,9 @@ impl CaseApi {
                 returned,
                 answer,
             };
-            if let Ok(response) = &result {
+            if let Ok(response) = &result
+                && client.records_objects()
+            {
                 record_shown(recorder, resource, &operation, response);
             }
             recorder.operation(operation);

@@ -37,7 +37,7 @@ impl Ctx {
     /// The profile has no such variant, or it does not start.
     pub async fn variant(&self, name: &str) -> Result<Variant, CheckError> {
         let profile = self.profile();
-        let Some(VariantInfo { apiserver, flags }) = profile.variants.get(name).cloned() else {
+        let Some(VariantInfo { apiserver, flags, .. }) = profile.variants.get(name).cloned() else {
             return Err(CheckError::Skipped {
                 need: format!("the variant `{name}` of the apiserver on profile `{}`", profile.name),
             });
