@@ -19,6 +19,7 @@ Examples:
   cargo xtask selftest
   cargo xtask selftest --mutant watch. --seed 7
   cargo xtask selftest --shard 3/10               every tenth mutant
+  cargo xtask selftest --skip skew. --skip upgrade.   without those that need earlier minors
   cargo xtask selftest --dry-run                  the table of mutants
   cargo xtask selftest --regressions              every released version with a known defect
   cargo xtask selftest --regressions --regression etcd-18089
@@ -30,13 +31,16 @@ pub(crate) struct SelftestOptions {
     /// Mutants whose id starts with this prefix; may be repeated
     #[arg(long = "mutant", value_name = "PREFIX")]
     pub(crate) mutants: Vec<String>,
+    /// No mutants whose id starts with this prefix; may be repeated
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) skip: Vec<String>,
     /// Only part I of N of these mutants: every N-th one
     #[arg(long, value_name = "I/N")]
     pub(crate) shard: Option<Shard>,
     /// Run released versions with known defects instead of mutants
     #[arg(long, conflicts_with_all = [
-        "arch", "mutants", "shard", "provider", "cluster", "image", "cold", "qemu", "locked", "debian_mirror", "kubernetes", "etcd",
-        "kine", "exported", "store",
+        "arch", "mutants", "skip", "shard", "provider", "cluster", "image", "cold", "qemu", "locked", "debian_mirror",
+        "kubernetes", "etcd", "kine", "client", "exported", "store",
     ])]
     pub(crate) regressions: bool,
     /// Only the entry of targets/regressions.yaml with this id; may be repeated

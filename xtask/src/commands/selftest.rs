@@ -74,7 +74,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
         return regressions::run(paths, &catalogue, options);
     }
     let target = target(&catalogue, options.arch.as_deref())?;
-    let mutants = chosen(&options.mutants, options.shard)?;
+    let mutants = chosen(&options.mutants, &options.skip, options.shard)?;
     if options.dry_run {
         for mutant in &mutants {
             print(&format!("{:32} {:32} {}\n", mutant.id, mutant.caught_by, mutant.breaks));
@@ -108,9 +108,11 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     tell(&rows, options, run.public())
 }
 
-/// The mutants of a part whose id starts with one of these prefixes; without prefixes, all mutants.
-fn chosen(words: &[String], shard: Option<Shard>) -> Result<Vec<&'static Mutant>, Failure> {
-    let named = |mutant: &&Mutant| words.is_empty() || words.iter().any(|word| mutant.id.starts_with(word.as_str()));
+/// The mutants of a part whose id starts with one of these prefixes, without prefixes all mutants; and not with one of
+/// `skip`.
+fn chosen(words: &[String], skip: &[String], shard: Option<Shard>) -> Result<Vec<&'static Mutant>, Failure> {
+    let begins = |mutant: &Mutant, words: &[String]| words.iter().any(|word| mutant.id.starts_with(word.as_str()));
+    let named = |mutant: &&Mutant| (words.is_empty() || begins(mutant, words)) && !begins(mutant, skip);
     let numbered = mutate::all().filter(named).enumerate();
     let in_part = |place| shard.is_none_or(|shard| shard.has(place));
     let mutants: Vec<&Mutant> = numbered.filter(|(place, _)| in_part(*place)).map(|(_, mutant)| mutant).collect();

@@ -322,7 +322,10 @@ sets:
             dir.write(&format!("components/{folder}/go.mod"), text);
             let text =
                 format!("module c\n\nrequire k8s.io/client {staged}\n\nrequire k8s.io/api {staged} // indirect\n");
-            dir.write(&format!("components/{}/go.mod", folder.replace("cluster", "client")), text);
+            dir.write(
+                &format!("components/{}/go.mod", folder.replace("cluster", "client").replace("-1.", "-0.")),
+                text,
+            );
         }
         dir.write("programs/follower/go.mod", "module f\n\nrequire k8s.io/api v0.36.3\n");
         dir.write("programs/other/go.mod", "module o\n\nrequire k8s.io/api v0.35.1 // an older API\n");

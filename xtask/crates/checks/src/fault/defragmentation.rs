@@ -1,12 +1,9 @@
 //! Members of etcd that are defragmented under traffic: while they catch up, while they lead, and until a kill.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::Action;
-use serde_json::Value;
 
 use crate::fault::ha::{ENTRIES, FILLER, agreed_leader, caught_up, component, same_hash, snapshots};
 use suite::load::{self, Servers, Workload};
@@ -23,11 +20,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   again, and has the same data as the others.",
     source: "etcd-io/etcd#14685, #20271",
     observed: "Four writers and four watchers use two apiservers. The check suspends a follower (SIGSTOP) while it \
-               writes more entries than the others keep for it, and defragments it while it catches up; then it \
-               defragments the leader; then it kills the follower during a defragmentation and starts it again. \
-               Rounds repeat until the follower's log shows a defragmentation between the first byte of a snapshot \
-               and the end of its application, and a defragmentation that the kill ended. HashKV of all members at \
-               one revision must be equal.",
+               writes more entries than the others keep for it, and defragments it when it reads the keys of the \
+               snapshot that it received; then it defragments the leader; then it kills the follower during a \
+               defragmentation and starts it again. Rounds repeat until the follower's log shows the request of a \
+               defragmentation while the keys of a snapshot were read, and a defragmentation that the kill ended. \
+               HashKV of all members at one revision must be equal.",
     by_hand: "while kubectl create runs in a loop: etcdctl --endpoints FOLLOWER defrag & kill -9 the follower; start \
               it; etcdctl endpoint hashkv --rev N",
     profiles: &["ha"],
@@ -40,9 +37,13 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(defragmentation),
 }];
 
-/// The value that a follower receives [`ENTRIES`] times while it is suspended: enough entries for a snapshot, and a
-/// database whose defragmentation takes long enough for a kill.
-static PIECE: [u8; 8 << 10] = [b'x'; 8 << 10];
+/// Keys of one transaction: as many as etcd accepts (`--max-txn-ops`).
+const FILLER_KEYS: usize = 128;
+/// Transactions in a round. Each key of each of them is a record of the database, and the time of a defragmentation and
+/// of reading a snapshot grows with the number of records: both must be longer than [`LOG_POLL`] and a request.
+const TRANSACTIONS: f64 = 512.0;
+/// Transactions on the slowest machine, which needs more time for each record.
+const FEWEST_TRANSACTIONS: f64 = 128.0;
 /// Rounds in which the database grows.
 const GROWING_ROUNDS: u32 = 4;
 /// Revisions during the leader's defragmentation, and while a killed member is away.
@@ -52,12 +53,14 @@ const ACKNOWLEDGED: u64 = 20;
 /// Between two looks at a log for an event that is over in less than a tenth of a second.
 const LOG_POLL: Duration = Duration::from_millis(5);
 const SNAPSHOTS: &str = "snapshots applied by a defragmented follower";
-const OVERLAPS: &str = "defragmentations while a snapshot was received or applied";
+const OVERLAPS: &str = "defragmentations requested while the keys of a snapshot were read";
 const KILLS: &str = "kills during a defragmentation";
-/// The first message of a member that receives a snapshot (etcd server/etcdserver/api/rafthttp/http.go), and the last
-/// one, when it has applied it (server/etcdserver/server.go, applySnapshot).
-const RECEIVING: &str = "receiving database snapshot";
-const APPLIED: &str = "applied snapshot";
+/// The messages of a member before and after it reads the keys of a snapshot's database, which has replaced the file of
+/// its own one then (etcd server/etcdserver/server.go, applySnapshot).
+const RESTORING: &str = "restoring mvcc store";
+const RESTORED: &str = "restored mvcc store";
+/// The message of a member that received the request (server/etcdserver/api/v3rpc/maintenance.go, Defragment).
+const REQUESTED: &str = "starting defragment";
 /// The first and the last message of a defragmentation (server/storage/backend/backend.go, defrag).
 const DEFRAGMENTING: &str = "defragmenting";
 const DEFRAGMENTED: &str = "finished defragmenting directory";
@@ -66,7 +69,7 @@ async fn defragmentation(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::all(ctx)?);
     let members = ctx.store.of(&CONFIG_MAPS).members();
     let fault = async {
-        let event = "no follower was defragmented while it received or applied a snapshot, or no member was killed \
+        let event = "no follower was asked to defragment while it read the keys of a snapshot, or no member was killed \
                      during its defragmentation";
         let mut rounds = ctx.rounds(event);
         let (mut overlaps, mut killed) = (0, 0);
@@ -86,8 +89,29 @@ async fn defragmentation(ctx: &Ctx) -> Verdict {
         workload.acknowledged(ACKNOWLEDGED).await
     };
     let minima = [(OVERLAPS, 1), (KILLS, 1), ("acknowledged during the fault", ACKNOWLEDGED)];
-    workload.run_with_fault(&minima, fault).await?;
+    let outcome = workload.run_with_fault(&minima, fault).await;
+    // Also after a failure.
+    let removed = write_filler(ctx.store.of(&CONFIG_MAPS), None).await;
+    outcome?;
+    removed?;
     same_hash(ctx, &members).await
+}
+
+/// Writes or deletes all keys of the filler in one transaction.
+async fn write_filler(store: &Store, value: Option<&[u8]>) -> Verdict {
+    let keys: Vec<String> = (0..FILLER_KEYS).map(|number| format!("{FILLER}/{number}")).collect();
+    let changes: Vec<(&str, Option<&[u8]>)> = keys.iter().map(|key| (key.as_str(), value)).collect();
+    store.write_together(&changes).await?;
+    Ok(())
+}
+
+/// Adds records to the database of every member.
+async fn grow(ctx: &Ctx, store: &Store) -> Verdict {
+    let transactions = (TRANSACTIONS / ctx.factor().max(1.0)).max(FEWEST_TRANSACTIONS) as usize;
+    for _ in 0..transactions {
+        write_filler(store, Some(b"x")).await?;
+    }
+    Ok(())
 }
 
 async fn defragment(ctx: &Ctx, member: &Store) -> Verdict {
@@ -97,17 +121,24 @@ async fn defragment(ctx: &Ctx, member: &Store) -> Verdict {
 }
 
 /// Suspends a follower until it lacks more entries than the leader keeps, and defragments it while it catches up.
-/// Returns the number of defragmentations that overlapped a snapshot.
+/// Returns the number of defragmentations that were requested while the follower read the keys of a snapshot.
 ///
-/// Since etcd#20650 a defragmentation and the replacement of the database by the one of a snapshot hold the same lock
-/// (`bemu`, server/etcdserver/server.go), so the overlap is that the snapshot arrives, or that its application waits,
-/// while the old database is copied. Before, the copy could replace the file of the snapshot (etcd#20271).
+/// At that time the snapshot's database has replaced the file of the old one, but the old one is still in use. Before
+/// etcd#20650 the defragmentation copied the old one and replaced the new file with the copy: the follower went on with
+/// a file without a name, and had the old data and no snapshot after a restart (etcd#20271). Since then the
+/// defragmentation waits for a lock (`bemu`) until the new database is in use.
+///
+/// A request before that time would not do: while the old database is copied, the follower applies no entry, and so
+/// no snapshot that follows the entries. It would also delay the snapshot, and etcd panics if the next one comes before
+/// it is applied (docs/findings.md).
 async fn slow_follower(ctx: &Ctx, leading: &Store, (follower, place): (&Store, usize)) -> Verdict<usize> {
+    grow(ctx, leading).await?;
+    caught_up(ctx, follower, leading.revision().await?).await?;
     let log = ctx.control.log(&component(place))?;
-    let (applied, overlapped, received) = (snapshots(ctx, place)?, overlaps(&log), log.matches(RECEIVING).count());
+    let (applied, overlapped, restored) = (snapshots(ctx, place)?, overlaps(&log), log.matches(RESTORING).count());
     let paused = ctx.control.pause(&component(place)).await?;
     for _ in 0..ENTRIES {
-        leading.put(FILLER, &PIECE).await?;
+        leading.put(FILLER, b"x").await?;
     }
     let last = leading.delete(FILLER).await?;
     let is_done = AtomicBool::new(false);
@@ -117,53 +148,36 @@ async fn slow_follower(ctx: &Ctx, leading: &Store, (follower, place): (&Store, u
         is_done.store(true, Ordering::SeqCst);
         Ok::<_, CheckError>(())
     };
-    let defragmentations = async {
-        // The request waits in the follower's socket.
-        defragment(ctx, follower).await?;
-        // Once for each snapshot: a defragmentation delays the snapshot, and etcd panics if the next one comes before
-        // it is applied (docs/findings.md).
-        let mut log = ctx.control.log(&component(place))?;
-        let is_receiving = |log: &str| log.matches(RECEIVING).count() > received;
-        if is_receiving(&log) && log.rfind(RECEIVING) < log.rfind(DEFRAGMENTED) {
-            return Ok::<_, CheckError>(());
-        }
+    let defragmentation = async {
         while !is_done.load(Ordering::SeqCst) {
-            if is_receiving(&log) {
+            if ctx.control.log(&component(place))?.matches(RESTORING).count() > restored {
                 return defragment(ctx, follower).await;
             }
             wait::pause(LOG_POLL).await;
-            log = ctx.control.log(&component(place))?;
         }
         Ok(())
     };
-    futures::try_join!(defragmentations, catch_up)?;
+    futures::try_join!(defragmentation, catch_up)?;
     ctx.count(SNAPSHOTS, snapshots(ctx, place)?.saturating_sub(applied) as u64);
     let overlapped = overlaps(&ctx.control.log(&component(place))?).saturating_sub(overlapped);
     ctx.count(OVERLAPS, overlapped as u64);
     Ok(overlapped)
 }
 
-/// The number of pairs of a complete defragmentation and an applied snapshot in a member's log that overlap: each began
-/// before the other one ended. The lines of a log are in the order of the events.
+/// The number of defragmentations in a member's log that were requested while it read the keys of a snapshot. The lines
+/// of a log are in the order of the events.
 fn overlaps(log: &str) -> usize {
-    let mut receiving: BTreeMap<u64, usize> = BTreeMap::new();
-    let (mut snapshots, mut defragmentations, mut begun) = (Vec::new(), Vec::new(), None);
-    for (place, line) in log.lines().enumerate() {
-        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
-        match line["msg"].as_str().unwrap_or_default() {
-            RECEIVING => drop(line["incoming-snapshot-index"].as_u64().map(|index| receiving.insert(index, place))),
-            APPLIED => {
-                let index = line["incoming-leader-snapshot-index"].as_u64();
-                snapshots.extend(index.and_then(|index| receiving.remove(&index)).map(|begin| begin..place));
-            }
-            DEFRAGMENTING => begun = Some(place),
-            DEFRAGMENTED => defragmentations.extend(begun.take().map(|begin| begin..place)),
-            _ => {}
+    let (mut total, mut requested) = (0, None);
+    for line in log.lines() {
+        if line.contains(RESTORING) {
+            requested = Some(0);
+        } else if line.contains(REQUESTED) {
+            requested = requested.map(|count| count + 1);
+        } else if line.contains(RESTORED) {
+            total += requested.take().unwrap_or(0);
         }
     }
-    let meets = |one: &Range<usize>, other: &Range<usize>| one.start < other.end && other.start < one.end;
-    let pairs = snapshots.iter().flat_map(|snapshot| defragmentations.iter().map(move |other| (snapshot, other)));
-    pairs.filter(|(snapshot, defragmentation)| meets(snapshot, defragmentation)).count()
+    total
 }
 
 /// Kills a member as soon as its log shows the begin of a defragmentation, and starts it again. Returns 1 if the
@@ -246,38 +260,36 @@ mod tests {
         }
     }
 
-    /// Lines of a log: `r7` receives the snapshot of index 7, `a7` has applied it, `(` and `)` are a defragmentation,
-    /// `x` is a kill.
-    fn log(events: &str) -> String {
-        let line = |event: &str| match event.split_at(1) {
-            ("r", index) => format!(r#"{{"msg":"{RECEIVING}","incoming-snapshot-index":{index}}}"#),
-            ("a", index) => format!(r#"{{"msg":"{APPLIED}","incoming-leader-snapshot-index":{index}}}"#),
-            ("(", _) => format!(r#"{{"msg":"{DEFRAGMENTING}","path":"db"}}"#),
-            (")", _) => format!(r#"{{"msg":"{DEFRAGMENTED}","path":"db"}}"#),
-            _ => "signal: killed".to_owned(),
-        };
-        events.split(' ').map(line).collect::<Vec<String>>().join("\n")
-    }
-
     #[test]
-    fn defragmentation_overlaps_a_snapshot_only_if_each_begins_before_the_other_ends() {
+    fn defragmentation_overlaps_a_snapshot_only_if_it_is_requested_while_keys_are_read() {
+        /// `r` and `a` are the begin and the end of reading the keys of a snapshot, `d` is a request, `(` and `)` are a
+        /// defragmentation, `x` is a kill.
+        fn line(event: char) -> String {
+            let message = match event {
+                'r' => RESTORING,
+                'a' => RESTORED,
+                'd' => REQUESTED,
+                '(' => DEFRAGMENTING,
+                ')' => DEFRAGMENTED,
+                _ => return "signal: killed\n".to_owned(),
+            };
+            format!("{{\"level\":\"info\",\"msg\":\"{message}\"}}\n")
+        }
         for (events, expected) in [
-            ("( ) r7 a7", 0),
-            ("r7 a7 ( )", 0),
-            ("r7 ( ) a7", 1),
-            ("( r7 ) a7", 1),
-            ("r7 ( a7 )", 1),
-            ("( r7 a7 )", 1),
-            ("r7 ( ) ( ) a7", 2),
-            // A kill ended the defragmentation, or the snapshot was never applied.
-            ("( x r7 a7", 0),
-            ("r7 ( x ( ) r8 a8", 0),
-            ("r7 ( )", 0),
-            // Two snapshots at the same time; only the second one meets the defragmentation.
-            ("r7 r8 a7 ( ) a8", 1),
-            ("x", 0),
+            ("", 0),
+            ("d()ra", 0),
+            ("rad()", 0),
+            ("d(ra)", 0),
+            ("rd()a", 1),
+            ("rd(a)", 1),
+            ("rda()", 1),
+            ("rda()rad()rda()", 2),
+            // The kill came before the keys were read.
+            ("rdx", 0),
+            ("rxd()ra", 0),
         ] {
-            assert_eq!(overlaps(&log(events)), expected, "{events}");
+            let log: String = events.chars().map(line).collect();
+            assert_eq!(overlaps(&log), expected, "{events}");
         }
     }
 

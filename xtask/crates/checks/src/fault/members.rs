@@ -25,8 +25,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   linearizable read with older data than the last write that was acknowledged before the read was \
                   sent, neither to a client of etcd nor to an apiserver.",
     source: "etcd-io/etcd#20418 (fixed in 3.5.28 and 3.6.9); etcd.io, KV API guarantees",
-    observed: "The check suspends the leader (SIGSTOP) while it serves reads, waits for another leader, and writes \
-               an object there. Then it sends Range requests to the suspended member, over connections from \
+    observed: "The check suspends the leader (SIGSTOP) while it or the other members serve reads, waits for another \
+               leader, and writes an object there. Then it sends Range requests to the suspended member, over connections from \
                before the suspension and over new ones, and to the other members, and GET and LIST without a \
                resource version to two apiservers. When the requests that need not wait are answered, it resumes the \
                member and sends all of them again. Each answer must be an error or show the last write. Four rounds, \
@@ -46,8 +46,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// Each is a race between the reads at the resumed leader and the news of the election.
 const ROUNDS: usize = 4;
-/// Clients that read at the leader until it is suspended.
-const READERS: usize = 2;
+/// Clients that read until the leader is suspended: at the leader in one round, at the other members in the next one.
+/// Reads of other members leave requests for a read index at the leader (etcd#20418), and reads at the leader keep it
+/// from beginning another read at once when it is resumed.
+const READERS: usize = 4;
 /// Writes at the new leader.
 const WRITES: usize = 3;
 /// Reads at the suspended leader over connections from before, and over new ones.
@@ -135,14 +137,17 @@ fn shown_by_list(answer: anyhow::Result<Response>) -> Result<i64, String> {
 async fn paused_leader(ctx: &Ctx) -> Verdict {
     let readers = Readers::new(ctx).await?;
     let mut seen = BTreeSet::new();
-    for _ in 0..ROUNDS {
-        seen.extend(readers.round(ctx).await?);
+    for number in 0..ROUNDS {
+        seen.extend(readers.round(ctx, number).await?);
     }
     let event = format!("no {} that waited for a suspended leader was answered with a state", missing(&seen));
     let mut rounds = ctx.rounds(event);
-    while !missing(&seen).is_empty() {
+    for number in ROUNDS.. {
+        if missing(&seen).is_empty() {
+            break;
+        }
         rounds.next()?;
-        seen.extend(readers.round(ctx).await?);
+        seen.extend(readers.round(ctx, number).await?);
     }
     Ok(())
 }
@@ -184,7 +189,7 @@ impl Readers {
 
     /// Suspends the leader until there is another one and the object is written there, and reads meanwhile and after.
     /// Returns the kinds of reads that the round has exercised.
-    async fn round(&self, ctx: &Ctx) -> Verdict<BTreeSet<Kind>> {
+    async fn round(&self, ctx: &Ctx, number: usize) -> Verdict<BTreeSet<Kind>> {
         let [members, _] = &self.connections;
         let leading = agreed_leader(ctx, members, None).await?;
         let is_suspended = AtomicBool::new(false);
@@ -196,7 +201,9 @@ impl Readers {
             let written = self.write(second).await?;
             Ok::<_, CheckError>((written, self.read_over_resume(ctx, (leading, written), paused).await?))
         };
-        let ((), ended) = futures::join!(self.read_until(leading, &is_suspended), suspension);
+        let is_read = |place: &usize| (*place == leading) == (number % 2 == 0);
+        let read: Vec<usize> = (0..members.len()).filter(is_read).collect();
+        let ((), ended) = futures::join!(self.read_until(&read, &is_suspended), suspension);
         let (written, reads) = ended?;
         for read in &reads {
             ctx.count(if read.shown.is_ok() { "reads answered" } else { "reads answered with an error" }, 1);
@@ -213,11 +220,13 @@ impl Readers {
         Ok(exercised(&reads))
     }
 
-    /// Reads at the leader until it is suspended. Some of these reads are under way then; they may show any state.
-    async fn read_until(&self, leading: usize, is_suspended: &AtomicBool) {
+    /// Reads at these members until the leader is suspended. Some of these reads are under way then; they may show any
+    /// state.
+    async fn read_until(&self, places: &[usize], is_suspended: &AtomicBool) {
         let reader = |number: usize| async move {
+            let member = &self.connections[number / 2 % 2][places[number % places.len()]];
             while !is_suspended.load(Ordering::SeqCst) {
-                let _ = self.connections[number % 2][leading].get(&self.key, 0).await;
+                let _ = member.get(&self.key, 0).await;
             }
         };
         join_all((0..READERS).map(reader)).await;
