@@ -219,8 +219,8 @@ impl History {
 
     /// Compares the object of a handler with the stored one; a deletion has the last one. Returns whether both are known.
     fn same_content(&self, line: &Line, contents: &BTreeMap<u64, u64>) -> Result<bool, String> {
-        let puts = self.0.get(&line.key).into_iter().flatten().filter(|version| version.kind == Change::Put);
-        let shown = puts.filter(|version| version.rev <= line.rv).next_back();
+        let mut puts = self.0.get(&line.key).into_iter().flatten().filter(|version| version.kind == Change::Put);
+        let shown = puts.rfind(|version| version.rev <= line.rv);
         let stored = shown.and_then(|version| Some((version.rev, contents.get(&version.rev)?)));
         match (&line.object, stored) {
             (Some(object), Some((rev, stored))) if object.digest != *stored => {

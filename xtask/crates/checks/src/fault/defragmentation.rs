@@ -41,9 +41,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
 const FILLER_KEYS: usize = 128;
 /// Transactions in a round. Each key of each of them is a record of the database, and the time of a defragmentation and
 /// of reading a snapshot grows with the number of records: both must be longer than [`LOG_POLL`] and a request.
-const TRANSACTIONS: f64 = 512.0;
-/// Transactions on the slowest machine, which needs more time for each record.
-const FEWEST_TRANSACTIONS: f64 = 128.0;
+const TRANSACTIONS: usize = 512;
+/// Transactions on a slow machine, which needs more time for each record.
+const FEWEST_TRANSACTIONS: usize = 128;
+/// The slowdown factor from which a machine is slow.
+const SLOW: f64 = 4.0;
 /// Rounds in which the database grows.
 const GROWING_ROUNDS: u32 = 4;
 /// Revisions during the leader's defragmentation, and while a killed member is away.
@@ -107,7 +109,7 @@ async fn write_filler(store: &Store, value: Option<&[u8]>) -> Verdict {
 
 /// Adds records to the database of every member.
 async fn grow(ctx: &Ctx, store: &Store) -> Verdict {
-    let transactions = (TRANSACTIONS / ctx.factor().max(1.0)).max(FEWEST_TRANSACTIONS) as usize;
+    let transactions = if ctx.factor() < SLOW { TRANSACTIONS } else { FEWEST_TRANSACTIONS };
     for _ in 0..transactions {
         write_filler(store, Some(b"x")).await?;
     }

@@ -201,7 +201,7 @@ impl Readers {
             let written = self.write(second).await?;
             Ok::<_, CheckError>((written, self.read_over_resume(ctx, (leading, written), paused).await?))
         };
-        let is_read = |place: &usize| (*place == leading) == (number % 2 == 0);
+        let is_read = |place: &usize| (*place == leading) == number.is_multiple_of(2);
         let read: Vec<usize> = (0..members.len()).filter(is_read).collect();
         let ((), ended) = futures::join!(self.read_until(&read, &is_suspended), suspension);
         let (written, reads) = ended?;

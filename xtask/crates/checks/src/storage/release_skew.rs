@@ -178,7 +178,7 @@ impl<'a> Servers<'a> {
                 return Ok(Err(fault));
             }
             let label = number.to_string();
-            let path = object_path(resource, &namespace_of(by, resource).await?, created.name());
+            let path = object_path(resource, namespace_of(by, resource).await?, created.name());
             let patch = json!({"metadata": {"labels": {LABEL: label}}});
             let request = Request::new(Method::PATCH, path).body(MERGE_PATCH, patch.to_string());
             let answer = by.api.send(&request).await?;
@@ -200,14 +200,14 @@ impl<'a> Servers<'a> {
         if let Some(fault) = self.event_fault(resource, &newer, &older, &written).await? {
             return Ok(Err(fault));
         }
-        let path = object_path(resource, &namespace_of(writer, resource).await?, created.name());
+        let path = object_path(resource, namespace_of(writer, resource).await?, created.name());
         Ok(Ok(Shared { path, uid: created.uid().to_owned(), rv: last.rv() }))
     }
 
     /// The object at both servers, at least as new as `written`. A controller of a server may write it in between, so both
     /// are read until they have one version.
     async fn pair(self, resource: &Resource, written: &Object, label: &str) -> Verdict<Result<Pair, String>> {
-        let path = object_path(resource, &namespace_of(self.newer, resource).await?, written.name());
+        let path = object_path(resource, namespace_of(self.newer, resource).await?, written.name());
         let what = format!("{path} to have the same version at both servers");
         let read = wait::until(&what, self.newer.wait_limit(), POLL_INTERVAL, || async {
             let mut read = Vec::new();
@@ -251,7 +251,7 @@ impl<'a> Servers<'a> {
         let defaults = remove_defaults(&mut newer.0, &older.0, &stored.0);
         self.newer.count("fields to which only the newer release gives a default", defaults);
         let newer = &newer;
-        let path = object_path(resource, &namespace_of(self.older, resource).await?, newer.name());
+        let path = object_path(resource, namespace_of(self.older, resource).await?, newer.name());
         let current = newer.clone().without("metadata.resourceVersion");
         let request = Request::new(Method::PUT, path).query("dryRun=All&fieldValidation=Strict").json(&current.0);
         let answer = self.older.api.send(&request).await?;

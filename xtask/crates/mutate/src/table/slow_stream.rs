@@ -97,7 +97,7 @@ mod tests {
             (message.number(CANCELED), message.number(COMPACT_REVISION), message.messages(EVENTS).len())
         };
         let [third, last] = [&b"third"[..], b"last"].map(|value| event(b"/archproof-slow/x", value));
-        assert_eq!(passed(0, &[third, last.clone()]), (0, 0, 2));
+        assert_eq!(passed(0, &[third, last]), (0, 0, 2));
         assert_eq!(passed(0, &[event(b"/registry/a", b"b")]), (0, 0, 1));
         assert_eq!(passed(9, &[]), (0, 0, 1));
     }
