@@ -116,7 +116,7 @@ fn whole_objects_and_lists_are_recorded_in_each_encoding() {
     let read = |name: &str, rv| (Through::Read, key(name), rv);
     for (request, response, expected) in [
         (get.clone(), answer(JSON, one.clone()), vec![read("a", 7)]),
-        (get.clone(), answer(CBOR, in_cbor(&one)), vec![read("a", 7)]),
+        (get, answer(CBOR, in_cbor(&one)), vec![read("a", 7)]),
         (Request::get(THINGS), answer(JSON, list.clone()), vec![read("a", 7), read("b", 8)]),
         (Request::get("/apis/x.example.org/v1/things"), answer(CBOR, in_cbor(&list)), vec![read("a", 7), read("b", 8)]),
         (Request::new(Method::POST, THINGS), answer(JSON, one.clone()), vec![(Through::Write, key("a"), 7)]),
@@ -154,7 +154,7 @@ fn partial_and_unstored_answers_are_left_out() {
         ("an object of another client", get.clone(), answer(JSON, one.replace("ap-own", "default"))),
         ("an unknown built-in resource", Request::get("/api/v1/componentstatuses"), answer(JSON, one.clone())),
         ("damaged CBOR", get.clone(), answer(CBOR, b"\xd9\xd9\xf7\xa1\x41a".to_vec())),
-        ("no JSON", get.clone(), answer(JSON, "7")),
+        ("no JSON", get, answer(JSON, "7")),
     ] {
         assert_eq!(recorded(&request, &response), [], "{what}");
     }
