@@ -453,6 +453,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn skipped_mutants_are_in_no_part() {
+        let ids = |words: &[&str], skip: &[&str]| {
+            let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>();
+            chosen(&owned(words), &owned(skip), None)
+                .map(|chosen| chosen.iter().map(|mutant| mutant.id).collect::<Vec<_>>())
+        };
+        let some = ids(&["skew.", "clock."], &["skew."]).unwrap();
+        assert!(!some.is_empty() && some.iter().all(|id| id.starts_with("clock.")), "{some:?}");
+        assert_eq!(ids(&[], &["skew."]).unwrap().len() + ids(&["skew."], &[]).unwrap().len(), mutate::all().count());
+        assert_eq!(ids(&["skew."], &["skew."]).unwrap_err().exit, Exit::NothingRan);
+    }
+
+    #[test]
     fn every_mutant_names_a_case() {
         let selection = Selection::default().cases(checks::all()).unwrap();
         for mutant in mutate::all() {

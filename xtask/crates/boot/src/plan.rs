@@ -47,32 +47,22 @@ impl Plan<'_> {
         port: u16,
         guest_path: &Path,
     ) -> anyhow::Result<Component> {
-        let of = |program: &str| self.store_of(program, name.clone(), store, flags.clone(), port, guest_path);
+        let of = |program: &str| {
+            let ready = format!("{}/readyz", url(port));
+            let mut component = self.component(name.clone(), program, flags.clone(), ready)?;
+            if let Some(wrapper) = &store.wrapper {
+                self.wrap(&mut component.program, wrapper, guest_path)?;
+            }
+            // kine has no health endpoint.
+            if store.kind == StoreKind::Etcd { Ok(component) } else { self.with_grpc_probe(component) }
+        };
         let programs = store_programs(store);
         let mut component = of(programs.first().map_or(store.kind.component(), String::as_str))?;
         for program in programs {
             let Component { program: command, flags, .. } = of(&program)?;
             component.programs.insert(program, (command, flags));
         }
-        Ok(component)
-    }
-
-    /// A member that runs this program.
-    fn store_of(
-        &self,
-        program: &str,
-        name: String,
-        store: &ProfileStore,
-        flags: Flags,
-        port: u16,
-        guest_path: &Path,
-    ) -> anyhow::Result<Component> {
-        let mut component = self.component(name, program, flags, format!("{}/readyz", url(port)))?;
-        if let Some(wrapper) = &store.wrapper {
-            self.wrap(&mut component.program, wrapper, guest_path)?;
-        }
-        // kine has no health endpoint.
-        if store.kind == StoreKind::Etcd { Ok(component) } else { self.with_grpc_probe(component) }
+        anyhow::Ok(component)
     }
 
     /// Makes `wrapper` the program; it executes the original program.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::fault::POLL_INTERVAL;
 use crate::fault::ha::{agreed_leader, caught_up, component, same_hash};
 use crate::fault::quota::StopsWrites;
+use crate::fault::replacement::{TOOL, folder, join, remove};
 use suite::error::StoreError;
 use suite::load;
 use suite::prelude::*;
@@ -66,8 +67,6 @@ const EQUAL: &str = "successfully checked hash on whole cluster";
 const HASHED: &str = "storing new hash";
 /// Message of a leader whose alarm names no member, because too few members had a hash.
 const UNIDENTIFIED: &str = "cannot identify the corrupted members";
-/// The program that changes files of a member that does not run.
-const TOOL: &str = "faults";
 
 const CORRUPT: StopsWrites = StopsWrites { alarm: "CORRUPT", answer: "etcdserver: corrupt cluster" };
 
@@ -321,28 +320,15 @@ impl Cluster<'_> {
     /// Replaces the damaged member by one with an empty folder, and disarms the alarm, which would outlive the check
     /// even if the member cannot be replaced.
     async fn replace(&self, damaged: &Damaged) -> Verdict {
-        let (ctx, name) = (self.ctx, component(damaged.place));
-        ctx.control.apply(&name, Action::Kill).await?;
+        let ctx = self.ctx;
+        ctx.control.apply(&component(damaged.place), Action::Kill).await?;
         let leading = agreed_leader(ctx, &self.members, Some(damaged.place)).await?;
         let leader = &self.members[leading];
         let disarmed = self.disarm(leader, damaged).await;
-        // etcd changes members only after enough of them have been connected for 5 s (HealthInterval).
-        let limit = ctx.limit(60.0);
-        let removed = wait::until("the damaged member to be removed", limit, POLL_INTERVAL, || async {
-            Ok(leader.remove_member(damaged.state.id).await.map_err(|error| error.to_string()))
-        })
-        .await;
+        let removed = remove(ctx, leader, damaged.state.id).await;
         let disarmed = disarmed.and(self.disarm_again(leader, damaged).await);
         removed?;
-        ctx.control.tool(TOOL, &["set-aside", &folder(damaged.place)]).await?;
-        wait::until("a new member to be added", limit, POLL_INTERVAL, || async {
-            Ok(leader.add_member(damaged.peer_urls.clone()).await.map_err(|error| error.to_string()))
-        })
-        .await?;
-        let flags = [("initial-cluster-state".to_owned(), "existing".to_owned())].into();
-        ctx.control.apply(&name, Action::Restart { flags }).await?;
-        caught_up(ctx, &self.members[damaged.place], leader.revision().await?).await?;
-        ctx.count("members replaced", 1);
+        join(ctx, leader, (&self.members[damaged.place], damaged.place), &damaged.peer_urls).await?;
         disarmed
     }
 
@@ -391,11 +377,6 @@ impl Cluster<'_> {
         expect_eq!(stored.as_ref(), Some(&damaged.value), "the value at the new member");
         same_hash(ctx, &self.members).await
     }
-}
-
-/// The folder of a member, for a tool.
-fn folder(place: usize) -> String {
-    format!("{{run}}/main-{}", place + 1)
 }
 
 /// Whether alarms name no member although this release names the member that differs from a majority.
@@ -453,7 +434,8 @@ mod tests {
 
     #[test]
     fn alarm_must_name_the_damaged_member() {
-        let state = |version: &str| MemberState { id: 7, version: version.into(), db_size: 1 };
+        let state =
+            |version: &str| MemberState { id: 7, version: version.into(), data_version: String::new(), db_size: 1 };
         let alarm = |member, kind| Alarm { member, kind };
         let corrupt = |member| alarm(member, AlarmKind::Corrupt);
         for (version, alarms, is_right) in [
@@ -475,7 +457,7 @@ mod tests {
     fn only_a_release_that_names_members_may_find_no_majority() {
         let alarm = |member| [Alarm { member, kind: AlarmKind::Corrupt }];
         for (version, member, may) in [("3.7.3", 0, true), ("3.7.3", 7, false), ("3.5.35", 0, false)] {
-            let state = MemberState { id: 7, version: version.into(), db_size: 1 };
+            let state = MemberState { id: 7, version: version.into(), data_version: String::new(), db_size: 1 };
             assert_eq!(may_be_unnamed(&alarm(member), &state), may, "{version} {member}");
         }
     }

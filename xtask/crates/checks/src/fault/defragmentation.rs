@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::Action;
 
 use crate::fault::ha::{ENTRIES, FILLER, agreed_leader, caught_up, component, same_hash, snapshots};
+use crate::fault::replacement::{join, remove};
 use suite::load::{self, Servers, Workload};
 use suite::prelude::*;
 use suite::store::Store;
@@ -85,7 +86,7 @@ async fn defragmentation(ctx: &Ctx) -> Verdict {
             let leading = agreed_leader(ctx, &members, None).await?;
             futures::try_join!(defragment(ctx, &members[leading]), load::progress(ctx, DURING))?;
             // In every round: a follower whose file was replaced has the right one open until it starts again.
-            killed += kill_in_defragmentation(ctx, &members[away], &component(away)).await?;
+            killed += kill_in_defragmentation(ctx, &members, away).await?;
         }
         agreed_leader(ctx, &members, None).await?;
         workload.acknowledged(ACKNOWLEDGED).await
@@ -184,7 +185,10 @@ fn overlaps(log: &str) -> usize {
 
 /// Kills a member as soon as its log shows the begin of a defragmentation, and starts it again. Returns 1 if the
 /// defragmentation had not ended.
-async fn kill_in_defragmentation(ctx: &Ctx, member: &Store, name: &str) -> Verdict<usize> {
+async fn kill_in_defragmentation(ctx: &Ctx, members: &[Store], place: usize) -> Verdict<usize> {
+    let (member, name) = (&members[place], &component(place));
+    let id = member.state().await?.id;
+    let peer_urls = member.peer_urls(id).await?;
     let before = Defragmentations::in_log(&ctx.control.log(name)?);
     let kill = async {
         wait::until("a defragmentation to begin", ctx.wait_limit(), LOG_POLL, || async {
@@ -197,7 +201,7 @@ async fn kill_in_defragmentation(ctx: &Ctx, member: &Store, name: &str) -> Verdi
     let (answer, killed) = futures::join!(member.defragment(), kill);
     killed?;
     let progress = load::progress(ctx, DURING).await;
-    start_killed(ctx, name).await?;
+    start_killed(ctx, members, place, (id, &peer_urls)).await?;
     progress?;
     let inside = answer.is_err() && Defragmentations::in_log(&ctx.control.log(name)?).open() > before.open();
     ctx.count(KILLS, u64::from(inside));
@@ -205,12 +209,20 @@ async fn kill_in_defragmentation(ctx: &Ctx, member: &Store, name: &str) -> Verdi
     Ok(usize::from(inside))
 }
 
-/// Starts a member that was killed. If it ends by itself, its database does not open.
-async fn start_killed(ctx: &Ctx, name: &str) -> Verdict {
-    match ctx.control.apply(name, Action::Start).await {
+/// Starts a member that was killed. If it ends by itself, its data do not open.
+async fn start_killed(ctx: &Ctx, members: &[Store], place: usize, (id, peer_urls): (u64, &[String])) -> Verdict {
+    let name = component(place);
+    match ctx.control.apply(&name, Action::Start).await {
         Err(CheckError::Errored(error)) if ended_by_itself(&format!("{error:#}")) => {
             let text = format!("{name} was killed after the begin of a defragmentation and does not start: {error:#}");
-            Err(CheckError::failed(text))
+            let replaced = async {
+                let leading = agreed_leader(ctx, members, Some(place)).await?;
+                remove(ctx, &members[leading], id).await?;
+                join(ctx, &members[leading], (&members[place], place), peer_urls).await
+            };
+            // The profile has other checks.
+            let kept = replaced.await.err().map(|error| format!("; it could not be replaced: {error:?}"));
+            Err(CheckError::failed(text + &kept.unwrap_or_default()))
         }
         other => other,
     }

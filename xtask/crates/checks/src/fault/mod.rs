@@ -8,6 +8,7 @@ pub(crate) mod ha;
 pub(crate) mod lost;
 pub(crate) mod members;
 pub(crate) mod quota;
+mod replacement;
 pub(crate) mod restart;
 pub(crate) mod silent;
 pub(crate) mod slow_disk;

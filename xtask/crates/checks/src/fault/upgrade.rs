@@ -24,18 +24,18 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   acknowledged write, the events of every watch, leases, compacted revisions and the list of members; \
                   no removed member appears again.",
     source: "etcd.io, Upgrading etcd clusters and Downgrading etcd clusters; etcd server/etcdserver/version \
-             (monitor.go, downgrade.go), server/storage/schema; etcd-io/etcd#20967 and k3s-io/k3s#13494 (members that were removed \
-             reappear after the upgrade to 3.6)",
-    observed: "Three members start with the oldest pinned minor, at most two before the one under test. The check adds a \
-               member and removes it, compacts the store, and writes a key with a lease. While a workload writes and \
-               watches through kube-apiserver, it restarts one member after the other with the next minor, until all \
-               have the release under test. Then it enables the downgrade, waits until all members report the older \
-               version of their data, and goes back one minor at a time. After each restart every member must know the \
-               same three members, refuse the compacted revision, and have the lease with its time and key; the version \
-               of the cluster must follow. Then the workload is judged, and HashKV of all members must be equal. The \
-               check needs a build of etcd for each earlier minor.",
-    by_hand: "etcdctl member add x --peer-urls=https://127.0.0.1:1; etcdctl member remove ID; restart each member with the \
-              next minor; etcdctl member list; etcdctl downgrade enable 3.6; etcdctl endpoint status -w json \
+             (monitor.go, downgrade.go), server/storage/schema; etcd-io/etcd#20967 and k3s-io/k3s#13494 (members that \
+             were removed reappear after the upgrade to 3.6)",
+    observed: "Three members start with the oldest pinned minor, at most two before the one under test. The check \
+               adds a member and removes it, compacts the store, and writes a key with a lease. While a workload \
+               writes and watches through kube-apiserver, it restarts one member after the other with the next minor, \
+               until all have the release under test. Then it enables the downgrade, waits until all members report \
+               the older version of their data, and goes back one minor at a time. After each restart every member \
+               must know the same three members, refuse the compacted revision, and have the lease with its time and \
+               key; the version of the cluster must follow. Then the workload is judged, and HashKV of all members \
+               must be equal. The check needs a build of etcd for each earlier minor.",
+    by_hand: "etcdctl member add x --peer-urls=https://127.0.0.1:1; etcdctl member remove ID; restart each member \
+              with the next minor; etcdctl member list; etcdctl downgrade enable 3.6; etcdctl endpoint status -w json \
               (storageVersion); restart each member with 3.6",
     profiles: &["upgrade"],
     requires: Requires::OwnCluster(&[
@@ -231,7 +231,7 @@ impl<'a> Rolling<'a> {
         for (place, member) in self.members.iter().enumerate() {
             let what = format!("the data of {} to have version {version}", component(place));
             wait::until(&what, self.ctx.limit(SETTLED), POLL_INTERVAL, || async {
-                let data = member.data_version().await?;
+                let data = member.state().await?.data_version;
                 Ok(if is_of(&data, version) { Ok(()) } else { Err(format!("it has {data}")) })
             })
             .await?;

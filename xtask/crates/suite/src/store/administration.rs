@@ -1,4 +1,6 @@
-//! Requests of an administrator to etcd: its alarms, its members, and the release and size of one member.
+//! Requests of an administrator to etcd: its alarms, its members, the release and size of one member, and downgrades.
+
+use std::collections::BTreeSet;
 
 use super::client::Store;
 use super::wire;
@@ -25,6 +27,8 @@ pub struct MemberState {
     pub id: u64,
     /// "3.7.3".
     pub version: String,
+    /// The version of its data: "3.6.0". Empty before 3.6, which does not report it.
+    pub data_version: String,
     /// The bytes of its database, as it compares them with its quota.
     pub db_size: i64,
 }
@@ -54,31 +58,58 @@ impl Store {
     pub async fn state(&self) -> Result<MemberState, StoreError> {
         let answer: wire::StatusResponse = self.call("Maintenance", "Status", wire::StatusRequest {}).await?;
         let id = answer.header.map_or(0, |header| header.member_id);
-        Ok(MemberState { id, version: answer.version, db_size: answer.db_size })
+        let (version, data_version) = (answer.version, answer.storage_version);
+        Ok(MemberState { id, version, data_version, db_size: answer.db_size })
     }
 
     /// The URLs at which other members reach this member; empty if it is not a member.
     pub async fn peer_urls(&self, member: u64) -> Result<Vec<String>, StoreError> {
-        let list: wire::MemberListResponse = self.call("Cluster", "MemberList", wire::MemberListRequest {}).await?;
-        let found = list.members.into_iter().find(|other| other.id == member);
+        let found = self.member_list().await?.into_iter().find(|other| other.id == member);
         Ok(found.map_or_else(Vec::new, |member| member.peer_urls))
+    }
+
+    /// The ids of all members, as this member knows them.
+    pub async fn member_ids(&self) -> Result<BTreeSet<u64>, StoreError> {
+        Ok(self.member_list().await?.into_iter().map(|member| member.id).collect())
+    }
+
+    async fn member_list(&self) -> Result<Vec<wire::Member>, StoreError> {
+        let list: wire::MemberListResponse = self.call("Cluster", "MemberList", wire::MemberListRequest {}).await?;
+        Ok(list.members)
     }
 
     /// Removes a member. No error if it is not a member.
     pub async fn remove_member(&self, id: u64) -> Result<(), StoreError> {
-        let removed = self.call("Cluster", "MemberRemove", wire::MemberRemoveRequest { id }).await;
+        let removed: Result<wire::HeaderOnly, _> =
+            self.call("Cluster", "MemberRemove", wire::MemberRemoveRequest { id }).await;
         unless_said(removed, "member not found")
     }
 
     /// Adds a member that is started afterwards. No error if there is a member with these URLs.
     pub async fn add_member(&self, peer_urls: Vec<String>) -> Result<(), StoreError> {
-        let added = self.call("Cluster", "MemberAdd", wire::MemberAddRequest { peer_urls }).await;
+        let added: Result<wire::HeaderOnly, _> =
+            self.call("Cluster", "MemberAdd", wire::MemberAddRequest { peer_urls }).await;
         unless_said(added, "Peer URLs already exists")
+    }
+
+    /// The version of the cluster, "3.6.0" or "3.6". An error unless `target`, "3.5", is the minor before it, and while a
+    /// downgrade is in progress.
+    pub async fn validate_downgrade(&self, target: &str) -> Result<String, StoreError> {
+        let request = wire::DowngradeRequest { action: wire::VALIDATE, version: target.to_owned() };
+        let answer: wire::DowngradeResponse = self.call("Maintenance", "Downgrade", request).await?;
+        Ok(answer.version)
+    }
+
+    /// Begins a downgrade of the cluster to `target`. No error if one is in progress.
+    pub async fn enable_downgrade(&self, target: &str) -> Result<(), StoreError> {
+        let request = wire::DowngradeRequest { action: wire::ENABLE, version: target.to_owned() };
+        let begun = self.call::<_, wire::DowngradeResponse>("Maintenance", "Downgrade", request).await;
+        unless_said(begun, "downgrade job in progress")
     }
 }
 
 /// The result of a request that may be the second one for the same change.
-fn unless_said(answer: Result<wire::HeaderOnly, StoreError>, text: &str) -> Result<(), StoreError> {
+fn unless_said<T>(answer: Result<T, StoreError>, text: &str) -> Result<(), StoreError> {
     match answer {
         Err(error) if error.message.contains(text) => Ok(()),
         other => other.map(drop),
@@ -118,11 +149,11 @@ mod tests {
 
     #[test]
     fn repeated_change_of_members_is_no_error() {
-        let refused = |message: &str| {
+        let refused = |message: &str| -> Result<(), StoreError> {
             let (what, code) = ("etcd Cluster/MemberAdd".to_owned(), tonic::Code::FailedPrecondition);
             Err(StoreError { what, code, message: message.to_owned() })
         };
-        assert!(unless_said(Ok(wire::HeaderOnly::default()), "already").is_ok());
+        assert!(unless_said(Ok(()), "already").is_ok());
         assert!(unless_said(refused("etcdserver: Peer URLs already exists"), "already exists").is_ok());
         assert!(unless_said(refused("etcdserver: unhealthy cluster"), "already exists").is_err());
     }

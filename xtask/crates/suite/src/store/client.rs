@@ -257,6 +257,15 @@ impl Store {
         self.call::<_, wire::HeaderOnly>("KV", "Compact", request).await.map(drop)
     }
 
+    /// Writes a key with a new lease; returns the lease.
+    pub async fn put_leased(&self, key: &str, value: &[u8], seconds: u32) -> Result<i64, StoreError> {
+        let request = wire::LeaseGrantRequest { ttl: seconds.into() };
+        let lease = self.call::<_, wire::LeaseGrantResponse>("Lease", "LeaseGrant", request).await?.id;
+        let request = wire::PutRequest { key: key.into(), value: value.to_vec(), lease };
+        self.call::<_, wire::HeaderOnly>("KV", "Put", request).await?;
+        Ok(lease)
+    }
+
     pub async fn lease(&self, id: i64) -> Result<LeaseInfo, StoreError> {
         let request = wire::LeaseTimeToLiveRequest { id, keys: true };
         let answer: wire::LeaseTimeToLiveResponse = self.call("Lease", "LeaseTimeToLive", request).await?;

@@ -4,7 +4,6 @@ mod administration;
 mod client;
 mod collector;
 mod range_stream;
-mod releases;
 mod stream;
 mod wire;
 

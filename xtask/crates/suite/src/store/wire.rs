@@ -195,6 +195,8 @@ pub(crate) struct StatusResponse {
     pub(crate) db_size: i64,
     #[prost(uint64, tag = "4")]
     pub(crate) leader: u64,
+    #[prost(string, tag = "11")]
+    pub(crate) storage_version: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -239,6 +241,36 @@ pub(crate) struct AlarmMember {
 pub(crate) struct AlarmResponse {
     #[prost(message, repeated, tag = "2")]
     pub(crate) alarms: Vec<AlarmMember>,
+}
+
+// The actions of a DowngradeRequest.
+pub(crate) const VALIDATE: i32 = 0;
+pub(crate) const ENABLE: i32 = 1;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DowngradeRequest {
+    #[prost(int32, tag = "1")]
+    pub(crate) action: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DowngradeResponse {
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseGrantRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
