@@ -1,10 +1,10 @@
 // Client runs informers of client-go on the ConfigMaps of a namespace, with a typed, a dynamic and a metadata client, until
-// all of them have delivered the ConfigMap `marker`. It logs what they deliver, their caches and all requests as JSON lines
+// all of them have delivered the ConfigMap `--marker`. It logs what they deliver, their caches and all requests as JSON lines
 // on standard output. The harness compares the log with the store's history; nothing is compared here. It is built with
 // client-go of each supported minor.
 //
-// Usage: client --kubeconfig FILE --namespace NAME [--server URL [--token-file FILE]] [--ready NAME] [--watch-list]
-// [--limit DURATION]
+// Usage: client --kubeconfig FILE --namespace NAME --marker NAME [--server URL [--token-file FILE]] [--ready NAME]
+// [--watch-list] [--limit DURATION]
 // client --kubeconfig FILE --namespace NAME --object NAME --contend lease|counter [--pace DURATION] …
 //
 // When all caches are filled, it creates the ConfigMap `--ready`, and when all informers have delivered the ConfigMap `probe`,
@@ -41,9 +41,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 )
-
-// The last object that the harness writes.
-const marker = "marker"
 
 // An object of the harness. The program answers when all informers have delivered it.
 const probe = "probe"
@@ -96,9 +93,9 @@ func (l *logger) write(line line) {
 }
 
 type options struct {
-	kubeconfig, server, tokenFile, namespace, ready, object, contend string
-	watchList                                                        bool
-	limit, pace                                                      time.Duration
+	kubeconfig, server, tokenFile, namespace, ready, marker, object, contend string
+	watchList                                                                bool
+	limit, pace                                                              time.Duration
 }
 
 func main() {
@@ -108,6 +105,7 @@ func main() {
 	flag.StringVar(&o.tokenFile, "token-file", "", "`file` with a token for that server")
 	flag.StringVar(&o.namespace, "namespace", "", "the namespace to watch")
 	flag.StringVar(&o.ready, "ready", "", "`name` of the ConfigMap to create when all caches are filled")
+	flag.StringVar(&o.marker, "marker", "", "`name` of the last ConfigMap that the harness creates")
 	flag.BoolVar(&o.watchList, "watch-list", false, "fill the caches by a watch instead of a list")
 	flag.StringVar(&o.contend, "contend", "", "`kind` of object that several clients write: lease or counter")
 	flag.StringVar(&o.object, "object", "", "`name` of that object")
@@ -172,7 +170,7 @@ func inform(o options, config *rest.Config, out io.Writer) error {
 	}
 	seen := make(chan string, len(all))
 	for name, informer := range all {
-		if err := watch(name, informer, log, seen); err != nil {
+		if err := watch(name, informer, log, o.marker, seen); err != nil {
 			return err
 		}
 		go informer.RunWithContext(ctx)
@@ -192,7 +190,7 @@ func inform(o options, config *rest.Config, out io.Writer) error {
 		return err
 	}
 	counts := map[string]int{}
-	for counts[marker] < len(all) {
+	for counts[o.marker] < len(all) {
 		select {
 		case name := <-seen:
 			counts[name]++
@@ -248,7 +246,7 @@ func informersOf(
 }
 
 // watch logs what the informer delivers. It sends the names of the probe and of the marker when they have come.
-func watch(name string, informer cache.SharedIndexInformer, log *logger, seen chan<- string) error {
+func watch(name string, informer cache.SharedIndexInformer, log *logger, marker string, seen chan<- string) error {
 	byTeam := func(object any) ([]string, error) {
 		accessor, err := meta.Accessor(object)
 		if err != nil {

@@ -5,6 +5,7 @@
 //! Released versions with known defects are in `regressions`.
 
 mod regressions;
+mod store_proxies;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,21 +169,26 @@ fn by_profile(mutants: &[&'static Mutant]) -> Vec<ProfileMutants> {
 }
 
 impl Field<'_> {
-    /// Drops mutants of the store if the components cannot reach a proxy for it.
+    /// Drops mutants of the store if the components cannot reach a proxy for it, and mutants whose checks need more than
+    /// this cluster has.
     fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
         let reached = self.booted.host_forward.is_some();
-        // The programs of such a check run where the components run.
-        let meets_proxy = |mutant: &Mutant| {
-            let is_client = mutant.caught_by.starts_with("client.");
+        let can_fail = |mutant: &Mutant| {
             let profile = self.booted.cluster.info.profiles.get(mutant.profile);
-            !is_client || profile.is_some_and(|profile| self.booted.cluster.capabilities(profile).processes)
+            profile.zip(checks::find(mutant.caught_by)).is_some_and(|(profile, check)| {
+                let capabilities = self.booted.cluster.capabilities(profile);
+                // The programs of such a check run where the components run, and do not reach the proxy elsewhere.
+                let meets_proxy = capabilities.processes || check.suite() != "client";
+                meets_proxy && suite::missing(check, mutant.profile, &capabilities).is_none()
+            })
         };
         let (left, out): (Vec<&Mutant>, Vec<&Mutant>) = mutants
             .into_iter()
-            .partition(|mutant| (reached || !matches!(mutant.means, Means::Store(_))) && meets_proxy(mutant));
+            .partition(|mutant| (reached || !matches!(mutant.means, Means::Store(_))) && can_fail(mutant));
         if !out.is_empty() {
             let names: Vec<&str> = out.iter().map(|mutant| mutant.id).collect();
-            progress::say(&format!("skipped, the components or clients cannot reach a proxy: {}", names.join(", ")));
+            let why = "the components or clients cannot reach a proxy, or the check needs another cluster";
+            progress::say(&format!("skipped, {why}: {}", names.join(", ")));
         }
         left
     }
@@ -314,7 +320,7 @@ impl Field<'_> {
     }
 
     /// Runs cases against proxies in front of their profiles, which stay resumed; prints each result at once. With `raw`
-    /// the suite reaches the first stores through proxies, too.
+    /// the suite reaches the first stores and the spare etcds through proxies, too.
     fn suite(
         &self,
         name: &str,
@@ -327,11 +333,9 @@ impl Field<'_> {
         let mut cluster: Cluster = self.booted.cluster.clone();
         cluster.info.max_active = None;
         cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
-        let (mut proxies, mut store_proxies) = (Vec::new(), Vec::new());
+        let mut proxies = Vec::new();
+        let _store_proxies = raw.map(|make| store_proxies::insert(&mut cluster, make)).transpose()?;
         for profile in cluster.info.profiles.values_mut() {
-            if let Some(make) = raw {
-                store_proxies.extend(before_members(&mut profile.stores[0], make)?);
-            }
             let real = profile.clone();
             let own = std::iter::once(&mut profile.apiserver);
             for apiserver in own.chain(profile.variants.values_mut().map(|variant| &mut variant.apiserver)) {
@@ -373,19 +377,6 @@ impl Field<'_> {
         anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());
         Ok(rows)
     }
-}
-
-/// Replaces each member's address by that of a proxy in front of it.
-fn before_members(store: &mut StoreInfo, make: fn() -> StoreChange) -> anyhow::Result<Vec<StoreProxy>> {
-    let mut proxies = Vec::new();
-    let real = store.clone();
-    for address in std::iter::once(&mut store.endpoint).chain(&mut store.members) {
-        let member = StoreInfo { endpoint: address.clone(), ..real.clone() };
-        let proxy = StoreProxy::start(&member, make())?;
-        *address = format!("https://127.0.0.1:{}", proxy.port());
-        proxies.push(proxy);
-    }
-    Ok(proxies)
 }
 
 /// The case of a check on a profile. The table of mutants must name an existing one.

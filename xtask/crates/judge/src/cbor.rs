@@ -13,18 +13,20 @@ const DEEPEST: usize = 64;
 /// The tag of bytes that JSON shows in base64.
 const BASE64: u64 = 22;
 
-/// Decodes a whole value, with or without the tag in front.
+/// The fault of a value whose end is missing.
+const CUT: &str = "cut";
+
+/// Decodes a whole value. Every document in it, also one inside another, may have the tag in front.
 ///
 /// # Errors
 /// The value is damaged, uses what Kubernetes does not write, or does not end after the first item. Names the byte.
 pub fn decode(value: &[u8]) -> Result<Value, String> {
-    let item = value.strip_prefix(CBOR).unwrap_or(value);
-    let mut reader = Reader { rest: item };
+    let mut reader = Reader { rest: value };
     let decoded = reader.item(0).and_then(|decoded| match reader.rest {
         [] => Ok(decoded),
         _ => Err("bytes after the value"),
     });
-    decoded.map_err(|why| format!("{why} at byte {} of {}", value.len() - reader.rest.len(), value.len()))
+    decoded.map_err(|why| reader.fault(why, value))
 }
 
 /// An object as a server writes it in JSON.
@@ -41,10 +43,27 @@ pub struct AsJson {
 /// # Errors
 /// As [`decode`].
 pub fn to_json(value: &[u8]) -> Result<AsJson, String> {
-    let decoded = decode(value)?;
-    let mut text = String::with_capacity(value.len() * 2);
-    write(&decoded, &mut text);
-    Ok(AsJson { text, has_float: has_float(&decoded) })
+    decode(value).map(|decoded| as_json(&decoded))
+}
+
+/// Decodes the first value of a sequence (RFC 8742) like [`to_json`], and returns it with its length; None if its end is
+/// missing.
+///
+/// # Errors
+/// The value is damaged, or uses what Kubernetes does not write. Names the byte.
+pub fn first_to_json(sequence: &[u8]) -> Result<Option<(AsJson, usize)>, String> {
+    let mut reader = Reader { rest: sequence };
+    match reader.item(0) {
+        Ok(decoded) => Ok(Some((as_json(&decoded), sequence.len() - reader.rest.len()))),
+        Err(CUT) => Ok(None),
+        Err(why) => Err(reader.fault(why, sequence)),
+    }
+}
+
+fn as_json(decoded: &Value) -> AsJson {
+    let mut text = String::new();
+    write(decoded, &mut text);
+    AsJson { text, has_float: has_float(decoded) }
 }
 
 /// Whether the value contains a floating-point number.
@@ -108,10 +127,17 @@ struct Reader<'a> {
 type Head = (u8, Option<u64>);
 
 impl<'a> Reader<'a> {
+    /// The fault with the byte of the value at which the reader is.
+    fn fault(&self, why: &str, value: &[u8]) -> String {
+        format!("{why} at byte {} of {}", value.len() - self.rest.len(), value.len())
+    }
+
     fn item(&mut self, depth: usize) -> Result<Value, &'static str> {
         if depth > DEEPEST {
             return Err("nested too deep");
         }
+        // The object in a watch event has a tag of its own (apimachinery, runtime/extension.go, `MarshalCBOR`).
+        self.rest = self.rest.strip_prefix(CBOR).unwrap_or(self.rest);
         if let Some((simple, rest)) = self.rest.split_first().filter(|(first, _)| **first >> 5 == 7) {
             self.rest = rest;
             return self.simple(simple & 0x1f);
@@ -161,7 +187,7 @@ impl<'a> Reader<'a> {
                 self.rest = rest;
                 Ok(false)
             }
-            (None, []) => Err("cut"),
+            (None, []) => Err(CUT),
             (None, _) => Ok(true),
         }
     }
@@ -198,11 +224,11 @@ impl<'a> Reader<'a> {
     }
 
     fn bytes(&mut self, length: u64) -> Result<&'a [u8], &'static str> {
-        self.take(usize::try_from(length).map_err(|_| "cut")?)
+        self.take(usize::try_from(length).map_err(|_| CUT)?)
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], &'static str> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or("cut")?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(CUT)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -268,6 +294,7 @@ mod tests {
             (b"\xbf\x41a\x01\xff", json!({"a": 1})),
             (b"\xd9\xd9\xf7\xa2\x41a\x01\x41b\x80", json!({"a": 1, "b": []})),
             (b"\x5f\x42ab\x41c\xff", json!("abc")),
+            (b"\xd9\xd9\xf7\xa1\x41a\xd9\xd9\xf7\xa1\x41b\x01", json!({"a": {"b": 1}})),
         ] {
             assert_eq!(decode(bytes), Ok(value), "{bytes:02x?}");
         }
@@ -314,6 +341,24 @@ mod tests {
     }
 
     #[test]
+    fn sequence_is_read_value_by_value() {
+        let (first, second) =
+            (&b"\xd9\xd9\xf7\xa1\x41a\xd9\xd9\xf7\xf9\x3c\x00"[..], &b"\xd9\xd9\xf7\x9f\x41b\xff"[..]);
+        let sequence = [first, second].concat();
+        let shown =
+            |text: &str, has_float, bytes: &[u8]| Ok(Some((AsJson { text: text.into(), has_float }, bytes.len())));
+        assert_eq!(first_to_json(&sequence), shown(r#"{"a":1}"#, true, first));
+        assert_eq!(first_to_json(&sequence[first.len()..]), shown(r#"["b"]"#, false, second));
+        for value in [first, second] {
+            for length in 0..value.len() {
+                assert_eq!(first_to_json(&value[..length]), Ok(None), "{length} bytes of {value:02x?}");
+            }
+        }
+        let why = first_to_json(b"\xd9\xd9\xf7\xa1\x01\x02").unwrap_err();
+        assert_eq!(why, "a key that is not a string at byte 5 of 6");
+    }
+
+    #[test]
     fn damaged_values_are_refused() {
         for (bytes, part) in [
             (&b""[..], "cut at byte 0"),
@@ -328,6 +373,7 @@ mod tests {
             (b"\x1c", "reserved"),
             (b"\xc0\x61a", "does not write"),
             (b"\x3b\xff\xff\xff\xff\xff\xff\xff\xff", "below 64 bits"),
+            (b"\xd9\xd9\xf7\xd9\xd9\xf7\x01", "does not write"),
             (&b"\x81".repeat(100), "too deep"),
         ] {
             let why = decode(bytes).unwrap_err();

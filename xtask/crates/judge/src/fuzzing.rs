@@ -78,7 +78,7 @@ fn types(bytes: &[u8]) {
     assert_eq!(pieces.iter().map(|piece| piece.length).sum::<usize>(), bytes.len());
 }
 
-/// A CBOR value: what decodes is JSON, and a shorter value does not decode.
+/// A CBOR value: what decodes is JSON and the first value of a sequence, and a shorter value does not decode.
 fn cbor_value(bytes: &[u8]) {
     if let Ok(value) = cbor::decode(bytes) {
         assert!(serde_json::to_vec(&value).is_ok());
@@ -87,6 +87,10 @@ fn cbor_value(bytes: &[u8]) {
         assert!(object_digest::of_object(json.as_bytes()).is_some(), "{json}");
         let shorter = bytes.split_last().map_or(bytes, |(_, shorter)| shorter);
         assert!(bytes.is_empty() || cbor::decode(shorter).is_err());
+        assert_eq!(cbor::first_to_json(shorter), Ok(None));
+        let sequence = [bytes, bytes].concat();
+        let first = cbor::first_to_json(&sequence).expect("the value was decoded before").expect("the value is whole");
+        assert_eq!((first.0.text, first.1), (json, bytes.len()));
     }
 }
 

@@ -191,6 +191,13 @@ impl History {
         self.0.get(key)?.iter().find(|version| version.rev == rv)
     }
 
+    /// Whether a list may lack the object that had this version.
+    fn deletes_after(&self, key: &str, rv: u64) -> Result<(), String> {
+        let mut later = self.0.get(key).into_iter().flatten().filter(|version| version.rev > rv);
+        let is_deleted = later.any(|version| version.kind == Change::Delete);
+        if is_deleted { Ok(()) } else { Err("the store has not deleted the object since".into()) }
+    }
+
     /// Whether the handler may get this after what it got before.
     fn allows(&self, line: &Line, held: Option<&Held>) -> Result<(), String> {
         match (line.event.as_str(), held) {
@@ -208,7 +215,7 @@ impl History {
         let (rv, uid) = held.map_or((0, ""), |held| (held.rv, held.uid.as_str()));
         match (line.event.as_str(), found) {
             ("delete", _) if line.uid != uid => Err(format!("the informer held the object {uid}")),
-            ("delete", _) if line.tombstone && line.rv == rv => Ok(()),
+            ("delete", _) if line.tombstone && line.rv == rv => self.deletes_after(&line.key, rv),
             ("delete", Some(version)) if version.kind == Change::Delete => Ok(()),
             ("delete", _) => Err("the store deleted no such object at that revision".into()),
             (_, Some(version)) if version.kind == Change::Put && version.uid == line.uid => Ok(()),

@@ -131,7 +131,7 @@ pub struct CacheSizes {
     pub modules: u32,
     /// Go's build cache; one for each architecture on each machine.
     pub gobuild: u32,
-    /// The audited binaries; one for each architecture on each machine.
+    /// The audited binaries; one for each job, on average.
     pub components: u32,
     /// Debian packages and Go toolchains; one for each architecture that runs in a VM.
     pub downloads: u32,

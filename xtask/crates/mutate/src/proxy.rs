@@ -11,7 +11,9 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::HeaderValue;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
@@ -101,8 +103,13 @@ impl Shared {
         let version = request.version();
         let upgrade = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let mut call = received(request).await?;
-        if let Change::Request(change) = &mut *self.change() {
-            change(&mut call);
+        match &mut *self.change() {
+            Change::Request(change) => change(&mut call),
+            // A filter reads lines of JSON. In a compressed stream it changes nothing and holds the end of the last event
+            // until later bytes contain a newline: an informer waited for a bookmark, which comes once a minute. Go's clients
+            // accept gzip, and since 1.37 the server compresses watches with initial events (WatchListCompression).
+            Change::Events(_) if call.is_watch() => drop(call.headers.remove(ACCEPT_ENCODING)),
+            _ => {}
         }
         let client = if version == Version::HTTP_2 { over_2 } else { &self.over_1 };
         let mut outgoing = self.outgoing(&call, version)?;
@@ -118,13 +125,13 @@ impl Shared {
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         if call.is_watch() && head.status == StatusCode::OK {
-            // Filters read lines of JSON; in protobuf they would wait for the end of a line.
-            let is_json =
-                head.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/json"));
-            let (filter, is_cut) = match &mut *self.change() {
-                Change::Events(make) if is_json => (make(&call), false),
-                Change::Cut(which) => (None, which(&call)),
-                _ => (None, false),
+            let media_type = head.headers.get(CONTENT_TYPE).map_or(&[][..], |of| of.as_bytes());
+            let body = match &mut *self.change() {
+                // Filters read lines of JSON; in protobuf they would wait for the end of a line.
+                Change::Events(make) if media_type.starts_with(b"application/json") => streamed(body, make(&call)),
+                Change::Cut(which) if which(&call) => without_end(body),
+                Change::Cbor(change) if media_type.starts_with(b"application/cbor") => changed(body, *change),
+                _ => streamed(body, None),
             };
             if let Change::Reply(change) = &mut *self.change() {
                 // Only the head of the stream has arrived yet.
@@ -132,7 +139,6 @@ impl Shared {
                 change(&call, &mut reply);
                 head.headers = reply.headers;
             }
-            let body = if is_cut { without_end(body) } else { streamed(body, filter) };
             return Ok(Response::from_parts(head, body));
         }
         let body = body.collect().await.context("the apiserver's answer broke off")?.to_bytes();
@@ -203,6 +209,16 @@ fn streamed(body: Incoming, filter: Option<Filter>) -> Body {
         std::future::ready(passed.map(|piece| Ok(Frame::data(piece))))
     });
     StreamBody::new(frames).boxed_unsync()
+}
+
+/// The body with each of its pieces changed.
+fn changed(body: Incoming, change: fn(&mut [u8])) -> Body {
+    let change = move |piece: Bytes| {
+        let mut piece = Vec::from(piece);
+        change(&mut piece);
+        Bytes::from(piece)
+    };
+    body.map_frame(move |frame| frame.map_data(change)).map_err(Error::from).boxed_unsync()
 }
 
 /// The whole body, but the stream breaks where it should be completed.

@@ -1,4 +1,5 @@
-//! Both proxies serve only clients that show a certificate of the run's CA, and answer for a server that does not listen.
+//! Both proxies serve only clients that show a certificate of the run's CA, answer for a server that does not listen, and ask
+//! for streams that their filters can read.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -27,8 +28,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// The header in which the upstream server reports the credentials of a request.
+/// The headers in which the upstream server reports the credentials of a request, and the encodings that it accepts.
 const SEEN: &str = "x-seen";
+const ACCEPTED: &str = "x-accepted";
 
 /// The run's PEM files, the certificate of a foreign CA, and an upstream server.
 struct Rig {
@@ -87,13 +89,13 @@ impl Rig {
 
     /// The upstream server's report on a request through a proxy: `certificates=N authorization=…`.
     fn ask(&self, port: u16, config: ClientConfig) -> Result<String, String> {
-        let answer = self.send(port, config)?;
+        let answer = self.send(port, config, "/version")?;
         assert!(answer.status().is_success(), "{answer:?}");
         Ok(answer.headers()[SEEN].to_str().unwrap().to_owned())
     }
 
     /// The answer to a request through a proxy.
-    fn send(&self, port: u16, config: ClientConfig) -> Result<Response<Incoming>, String> {
+    fn send(&self, port: u16, config: ClientConfig, target: &str) -> Result<Response<Incoming>, String> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
@@ -102,8 +104,9 @@ impl Rig {
             .enable_http2()
             .wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).http2_only(true).build::<_, Full<Bytes>>(connector);
-        let request = Request::get(format!("https://127.0.0.1:{port}/version"))
+        let request = Request::get(format!("https://127.0.0.1:{port}{target}"))
             .header(AUTHORIZATION, "Bearer client")
+            .header(ACCEPT_ENCODING, "gzip")
             .body(Full::default())
             .unwrap();
         self.runtime.block_on(client.request(request)).map_err(|error| format!("{error:?}"))
@@ -171,7 +174,7 @@ fn server_config(folder: &Path) -> ServerConfig {
     config
 }
 
-/// Answers each request with its credentials in a header, because the store proxy passes only gRPC bodies.
+/// Answers each request with its credentials and its encodings in headers, because the store proxy passes only gRPC bodies.
 async fn serve(config: ServerConfig) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -181,9 +184,12 @@ async fn serve(config: ServerConfig) -> u16 {
             let Ok(stream) = acceptor.accept(stream).await else { continue };
             let certificates = stream.get_ref().1.peer_certificates().map_or(0, <[_]>::len);
             let service = hyper::service::service_fn(move |request: Request<_>| {
-                let headers = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-                let text = format!("certificates={certificates} authorization={}", headers.unwrap_or_default());
-                async move { Response::builder().header(SEEN, text).body(Full::<Bytes>::default()) }
+                let header =
+                    |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+                let text = format!("certificates={certificates} authorization={}", header(AUTHORIZATION));
+                let answer = Response::builder().header(SEEN, text).header(ACCEPTED, header(ACCEPT_ENCODING));
+                let answer = answer.body(Full::<Bytes>::default());
+                async move { answer }
             });
             tokio::spawn(async move {
                 let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
@@ -217,8 +223,24 @@ fn clients_may_repeat_a_request_to_an_apiserver_that_does_not_listen() {
     let closed = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     rig.upstream = format!("https://{closed}");
     let proxy = Proxy::start(&rig.profile(None), Change::Nothing).unwrap();
-    let answer = rig.send(port_of(&proxy.url()), tls::client(&rig.files("admin"), Alpn::Unset).unwrap()).unwrap();
+    let config = tls::client(&rig.files("admin"), Alpn::Unset).unwrap();
+    let answer = rig.send(port_of(&proxy.url()), config, "/version").unwrap();
     assert_eq!((answer.status().as_u16(), &answer.headers()[RETRY_AFTER]), (502, &HeaderValue::from_static("1")));
+}
+
+#[test]
+fn only_watches_that_a_filter_reads_lose_their_encodings() {
+    let rig = Rig::new("proxy-encodings");
+    let filter: fn() -> Change = || Change::Events(Box::new(|_| Some(Box::new(|event| vec![event]))));
+    let nothing: fn() -> Change = || Change::Nothing;
+    for (change, target, accepted) in
+        [(filter, "/x?watch=true", ""), (filter, "/x?limit=2", "gzip"), (nothing, "/x?watch=true", "gzip")]
+    {
+        let proxy = Proxy::start(&rig.profile(None), change()).unwrap();
+        let config = tls::client(&rig.files("admin"), Alpn::Unset).unwrap();
+        let answer = rig.send(port_of(&proxy.url()), config, target).unwrap();
+        assert_eq!(answer.headers()[ACCEPTED], accepted, "{target}");
+    }
 }
 
 #[test]

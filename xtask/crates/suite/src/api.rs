@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::Body;
-use model::ProfileInfo;
+use model::{ProfileInfo, Resource};
 use serde_json::Value;
 
 use crate::answers::{ClientAnswers, Exchange};
@@ -129,6 +129,11 @@ impl Api {
     /// Whether the objects that the server shows are those of the recorded store, in the form of the release under test.
     pub(crate) fn records_objects(&self) -> bool {
         self.objects.is_some()
+    }
+
+    /// Whether the resource is a custom one; false if the objects are not recorded.
+    pub(crate) fn is_custom(&self, resource: &Resource) -> bool {
+        self.objects.as_ref().is_some_and(|objects| objects.is_custom(resource))
     }
 
     pub(crate) fn answers(&self) -> Option<&ClientAnswers> {

@@ -1,12 +1,13 @@
 //! Recording: every operation, every stream, every revision of a store, with one clock. Recorders do not judge.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use model::history::{
-    Compact, Frame, FrameKind, History, Key, Meta, Micros, Operation, Revision, Stream, Texts, Through,
+    Change, Compact, Frame, FrameKind, History, Key, Meta, Micros, Operation, Revision, Snapshot, Stream, Texts,
+    Through,
 };
 
 use crate::sightings::{Shown, Sightings};
@@ -196,6 +197,28 @@ impl Recorder {
         self.lock().history.revisions.iter().filter(|r| r.key.starts_with(prefix)).cloned().collect()
     }
 
+    /// The part of the recording below a prefix so far, without operations and streams: for judges of contents.
+    pub(crate) fn contents_below(&self, prefix: &str) -> History {
+        let inner = self.lock();
+        let Meta { profile, store, first_rev, initial, compactions, .. } = &inner.history.meta;
+        let initial: Vec<Snapshot> = initial.iter().filter(|kv| kv.key.starts_with(prefix)).cloned().collect();
+        let revisions = inner.history.revisions.iter().filter(|revision| revision.key.starts_with(prefix));
+        let revisions: Vec<Revision> = revisions.cloned().collect();
+        let meta = Meta {
+            profile: profile.clone(),
+            store: store.clone(),
+            first_rev: *first_rev,
+            last_rev: inner.history.revisions.last().map_or(*first_rev, |revision| revision.rev),
+            last: live(&initial, &revisions),
+            initial,
+            compactions: compactions.clone(),
+            // The revisions of other keys are missing.
+            versioned: Some(false),
+            ..Meta::default()
+        };
+        History { meta, revisions, sightings: inner.sightings.below(prefix), ..History::default() }
+    }
+
     /// Ends the recording and returns it, with streams and operations in the order of their start.
     pub fn take(&self) -> History {
         let (mut history, sightings) = {
@@ -211,6 +234,22 @@ impl Recorder {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
+}
+
+/// The keys that exist after these changes.
+fn live(initial: &[Snapshot], revisions: &[Revision]) -> Vec<Snapshot> {
+    let mut live: BTreeMap<Key, Snapshot> = initial.iter().map(|kv| (Arc::clone(&kv.key), kv.clone())).collect();
+    for Revision { key, kind, rev, create_rev, version, .. } in revisions {
+        let key = Arc::clone(key);
+        match kind {
+            Change::Put => {
+                let kv = Snapshot { key, create_rev: *create_rev, mod_rev: *rev, version: *version };
+                live.insert(Arc::clone(&kv.key), kv);
+            }
+            Change::Delete => drop(live.remove(&key)),
+        }
+    }
+    live.into_values().collect()
 }
 
 /// A key from text.

@@ -63,10 +63,18 @@ impl Sightings {
     /// All of them, by key and resource version.
     pub(crate) fn take(&mut self) -> Vec<Sighting> {
         self.kept = 0;
-        let mut sightings: Vec<Sighting> = self.known.drain().map(|(_, sighting)| sighting).collect();
-        sightings.sort_by(|a, b| order(a).cmp(&order(b)));
-        sightings
+        sorted(self.known.drain().map(|(_, sighting)| sighting).collect())
     }
+
+    /// Copies of those of keys with a prefix, by key and resource version.
+    pub(crate) fn below(&self, prefix: &str) -> Vec<Sighting> {
+        sorted(self.known.values().filter(|sighting| sighting.key.starts_with(prefix)).cloned().collect())
+    }
+}
+
+fn sorted(mut sightings: Vec<Sighting>) -> Vec<Sighting> {
+    sightings.sort_by(|a, b| order(a).cmp(&order(b)));
+    sightings
 }
 
 fn order(sighting: &Sighting) -> (&str, u64, Through, &str, u64) {

@@ -1,23 +1,24 @@
 //! One watch of the API: opened, read event by event, recorded when it ends. It never resumes or lists again by itself.
 
+mod lines;
+
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use bytes::{Buf, BytesMut};
-use futures::StreamExt;
-use http_body_util::{BodyExt, BodyStream};
+use http_body_util::BodyExt;
 use judge::object_digest;
-use kube::client::Body;
 use model::Resource;
 use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
 use serde_json::{Map, Value};
 
 use crate::answers::{ClientAnswers, Exchange};
 use crate::api::overload;
-use crate::api::{Api, Request, Response, Streaming, chain};
+use crate::api::{Api, CBOR, JSON, Request, Response, Streaming, chain};
 use crate::error::CheckError;
 use crate::object::Object;
 use crate::record::{Recorder, key};
+pub(crate) use lines::take_line;
+use lines::{Line, Lines};
 
 /// The parameters of a watch. `Default` is a watch of all objects with `resourceVersion` unset.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,8 @@ pub struct WatchOptions {
     /// `sendInitialEvents=true&resourceVersionMatch=NotOlderThan`.
     pub initial_events: bool,
     pub timeout_seconds: Option<u32>,
+    /// Asks for CBOR instead of JSON. The events are read as the JSON that the server writes for them.
+    pub cbor: bool,
     /// The stream that this one resumes, by id.
     pub resumes: Option<u64>,
 }
@@ -51,7 +54,10 @@ pub struct Watch {
     recorder: Recorder,
     answers: Option<ClientAnswers>,
     records_objects: bool,
+    /// Whether the objects are custom ones: CBOR shows their numbers as JSON does.
+    is_custom: bool,
     path: String,
+    accept: &'static str,
     target: Target,
 }
 
@@ -85,6 +91,11 @@ impl WatchOptions {
 
     pub fn timeout(mut self, seconds: u32) -> WatchOptions {
         self.timeout_seconds = Some(seconds);
+        self
+    }
+
+    pub fn in_cbor(mut self) -> WatchOptions {
+        self.cbor = true;
         self
     }
 
@@ -147,10 +158,11 @@ pub(crate) async fn open(
     target: Target,
     options: &WatchOptions,
 ) -> anyhow::Result<Result<Watch, Response>> {
+    let (accept, form) = if options.cbor { (CBOR, " CBOR") } else { (JSON, "") };
     let mut record = Stream {
         id: recorder.stream_id(),
         client: client.into(),
-        transport: api.transport().name().to_owned(),
+        transport: format!("{}{form}", api.transport().name()),
         prefix: key(prefix),
         selector: options.selector(),
         start: options.start(),
@@ -161,7 +173,7 @@ pub(crate) async fn open(
         closed: 0,
         end: End::Client,
     };
-    let request = Request::get(path).query(options.query());
+    let request = Request::get(path).query(options.query()).accept(accept);
     let Streaming { status, version, headers, body } = api.open(&request).await?;
     if status != 200 {
         let body = body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();
@@ -174,7 +186,7 @@ pub(crate) async fn open(
         recorder.stream(record);
         return Ok(Err(refusal));
     }
-    let lines = Some(Lines { body: BodyStream::new(body), buffer: BytesMut::new() });
+    let lines = Some(Lines::new(body, &headers));
     let (recorder, answers) = (recorder.clone(), api.answers().cloned());
     Ok(Ok(Watch {
         status,
@@ -185,7 +197,9 @@ pub(crate) async fn open(
         recorder,
         answers,
         records_objects: api.records_objects(),
+        is_custom: api.is_custom(&target.resource),
         path: path.into(),
+        accept,
         target,
     }))
 }
@@ -237,8 +251,13 @@ impl Watch {
             Ok(Ok(None)) => return Ok(self.finish(End::Server)),
             Ok(Err(error)) => return Ok(self.finish(End::Broken { error })),
         };
-        let (kind, object) = parse_event(&line)
-            .with_context(|| format!("{} sent {}", self.describe(), String::from_utf8_lossy(&line)))?;
+        Ok(Next::Event(Box::new(self.take(line)?)))
+    }
+
+    /// Reads and records an event.
+    fn take(&mut self, line: Line) -> anyhow::Result<Event> {
+        let (kind, object) = parse_event(&line.json)
+            .with_context(|| format!("{} sent {}", self.describe(), String::from_utf8_lossy(&line.json)))?;
         let event = self.event(kind, object);
         self.record_shown(&event.frame, &line);
         if let Some(record) = &mut self.record {
@@ -247,10 +266,11 @@ impl Watch {
         if let (Some(answers), Some(record)) = (&self.answers, &self.record) {
             // The server decides when to send a bookmark.
             if !matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
-                answers.record(event.exchange(&self.path, &record.query, line));
+                let request = Request::get(self.path.as_str()).query(record.query.as_str()).accept(self.accept);
+                answers.record(event.exchange(&request, line.json));
             }
         }
-        Ok(Next::Event(Box::new(event)))
+        Ok(event)
     }
 
     /// Reads until `done` returns true, and returns all events including the last one.
@@ -325,17 +345,18 @@ impl Watch {
     }
 
     /// Records the object of a change.
-    fn record_shown(&self, frame: &Frame, line: &[u8]) {
-        if !self.records_objects || !frame.is_change() {
+    fn record_shown(&self, frame: &Frame, Line { json, has_float }: &Line) {
+        let keeps_numbers = self.is_custom || !has_float;
+        if !self.records_objects || !frame.is_change() || !keeps_numbers {
             return;
         }
-        let Some(part) = object_digest::of_event(line) else { return };
+        let Some(part) = object_digest::of_event(json) else { return };
         let first = || {
-            let client = self.record.as_ref().map_or("", |record| &*record.client);
-            format!("{} by {client}", self.describe())
+            let (transport, client) = self.record.as_ref().map_or(("", ""), |of| (&*of.transport, &*of.client));
+            format!("{} over {transport} by {client}", self.describe())
         };
         let api_version = self.target.resource.api_version();
-        self.recorder.event_shown(&api_version, frame, (part.digest, &line[part.range]), &first);
+        self.recorder.event_shown(&api_version, frame, (part.digest, &json[part.range]), &first);
     }
 
     fn event(&self, kind: FrameKind, object: Object) -> Event {
@@ -373,12 +394,12 @@ pub enum Next {
 
 impl Event {
     /// The record of the event for comparison with other runs.
-    fn exchange(&self, path: &str, query: &str, line: bytes::Bytes) -> Exchange {
+    fn exchange(&self, request: &Request, line: bytes::Bytes) -> Exchange {
         let answer = Response { status: 200, headers: http::HeaderMap::new(), body: line };
         Exchange {
             method: "WATCH".into(),
             event: Some(format!("{} {}", self.word(), self.object.name())),
-            ..Request::get(path).query(query).exchange(&answer)
+            ..request.exchange(&answer)
         }
     }
 
@@ -430,62 +451,5 @@ fn frame_kind(word: &str, object: &Object) -> FrameKind {
     }
 }
 
-/// Removes the next complete line from the front, and returns it without its line end.
-pub(crate) fn take_line(buffer: &mut BytesMut) -> Option<bytes::Bytes> {
-    let end = buffer.iter().position(|byte| *byte == b'\n')?;
-    let line = buffer.split_to(end).freeze();
-    buffer.advance(1);
-    Some(line)
-}
-
-/// The body, split into lines.
-struct Lines {
-    body: BodyStream<Body>,
-    buffer: BytesMut,
-}
-
-impl Lines {
-    /// The next line without its line end; None at the end of the body. Cancel-safe: no data is lost.
-    async fn next(&mut self) -> Result<Option<bytes::Bytes>, String> {
-        loop {
-            if let Some(line) = take_line(&mut self.buffer) {
-                return Ok(Some(line));
-            }
-            match self.body.next().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
-                    }
-                }
-                Some(Err(error)) => return Err(chain(&error)),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(format!("the stream ended within a line of {} bytes", self.buffer.len())),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_without_fields_are_unknown_and_other_documents_are_errors() {
-        let unknown = |name: &str| FrameKind::Unknown { name: name.into() };
-        for (line, kind, name) in [
-            (r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#, FrameKind::Added, "a"),
-            (r#"{"type":"ADDED"}"#, FrameKind::Added, ""),
-            (r#"{"type":"ADDED","object":"a"}"#, FrameKind::Added, ""),
-            (r#"{"type":"BOOKMARK","object":[]}"#, FrameKind::Bookmark { end_of_initial: false }, ""),
-            (r#"{"type":7,"object":{}}"#, unknown(""), ""),
-            ("{}", unknown(""), ""),
-        ] {
-            let (seen, object) = parse_event(line.as_bytes()).unwrap();
-            assert_eq!((seen, object.name()), (kind, name), "{line}");
-        }
-        for line in ["", "[]", "\"ADDED\"", "7", "null", "{"] {
-            let error = parse_event(line.as_bytes()).unwrap_err().to_string();
-            assert_eq!(error, "the event is not a JSON object", "{line}");
-        }
-    }
-}
+mod tests;

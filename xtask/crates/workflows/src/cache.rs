@@ -9,6 +9,10 @@ use std::collections::BTreeSet;
 use model::{CacheSizes, MatrixData, Mode, Target};
 use serde::Serialize;
 
+use crate::event::Event;
+use crate::job::Job;
+use crate::matrix::breadth;
+
 /// Changes when the layout of a cached folder changes.
 const FORM: &str = "v1";
 /// Hex digits of a digest; enough to distinguish versions of a file, and below GitHub's limit of 512 characters.
@@ -55,7 +59,7 @@ pub struct Keys {
     pub modules: Key,
     /// Go's build cache.
     pub gobuild: Key,
-    /// The audited binaries.
+    /// The audited binaries. The workflows append the job's id, because a job builds only what its checks need.
     pub components: Key,
     /// Debian packages and Go toolchains.
     pub downloads: Key,
@@ -117,7 +121,7 @@ impl Keys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub kind: &'static str,
-    /// The subject of each cache: a machine, or an architecture on a machine.
+    /// The subject of each cache: a machine, an architecture on a machine, or a job.
     pub of: BTreeSet<String>,
     /// MiB of one cache.
     pub each: u32,
@@ -134,7 +138,7 @@ impl Kept {
 pub fn kept(targets: &[Target], data: &MatrixData) -> Vec<Kept> {
     let CacheSizes { limit: _, cargo, modules, gobuild, components, downloads } = data.caches;
     let mut machines = BTreeSet::new();
-    let (mut built, mut fetched) = (BTreeSet::new(), BTreeSet::new());
+    let (mut compiled, mut built, mut fetched) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for target in targets {
         let hosted = target.ci.iter().flat_map(|ci| &ci.ways).find_map(|way| {
             let runner = data.runners.iter().find(|runner| runner.name == way.runner)?;
@@ -146,13 +150,15 @@ pub fn kept(targets: &[Target], data: &MatrixData) -> Vec<Kept> {
         if way.mode == Mode::Vm {
             fetched.insert(name.clone());
         }
-        built.insert(name);
+        compiled.insert(name);
+        let jobs = |event| Job::of(target, way, breadth(way.mode, event));
+        built.extend([Event::Push, Event::Schedule].into_iter().flat_map(jobs).map(|job| job.id()));
     }
     let all = BTreeSet::from(["all".to_owned()]);
     vec![
         Kept { kind: "cargo", of: machines, each: cargo },
         Kept { kind: "modules", of: all, each: modules },
-        Kept { kind: "gobuild", of: built.clone(), each: gobuild },
+        Kept { kind: "gobuild", of: compiled, each: gobuild },
         Kept { kind: "components", of: built, each: components },
         Kept { kind: "downloads", of: fetched, each: downloads },
     ]

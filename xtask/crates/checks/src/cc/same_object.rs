@@ -11,8 +11,9 @@ pub(super) static CHECKS: &[Check] = &[Check {
     source: "Kubernetes API concepts, resource versions; apiserver pkg/storage/cacher (one cached object serves many \
              watchers and lists)",
     observed: "The recorder takes a digest of the whole object, without its resource version, from every GET, item of a \
-               list, answer to a write, ADDED and MODIFIED. The judge compares all digests of each version. Custom \
-               resources whose definition changed are left out: servers default and prune when they read.",
+               list, answer to a write, ADDED and MODIFIED, in JSON, protobuf and CBOR. The judge compares all digests of \
+               each version. Custom resources whose definition changed are left out: servers default and prune when \
+               they read.",
     by_hand: "kubectl get configmap a -o json --show-managed-fields; kubectl get --raw \
               /api/v1/namespaces/NS/configmaps | jq .items[0]; compare all fields at one resourceVersion",
     profiles: &["default"],

@@ -131,7 +131,8 @@ struct RecordedEvent {
     reason: String,
     by: String,
     made: i64,
-    lease: i64,
+    /// The seconds that were granted to the lease of the key; None without a lease.
+    granted: Option<i64>,
 }
 
 async fn pod_events(ctx: &Ctx) -> Verdict {
@@ -147,34 +148,38 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
         })
     })
     .await?;
-    let times = Times::of(&ctx.profile().flags)?;
     let mut recorded = Vec::new();
     for event in &events {
         let stored = ctx.store.get(&CORE_EVENTS, event.name()).await?;
-        expect!(stored.lease != 0, "the key of Event {} has no lease", event.name());
-        let granted = ctx.store.of(&CORE_EVENTS).lease(stored.lease).await.map_err(anyhow::Error::from)?.granted;
-        expect_eq!(granted, times.granted(), "seconds granted to the lease of Event {}", event.name());
+        let granted = match stored.lease {
+            0 => None,
+            lease => Some(ctx.store.of(&CORE_EVENTS).lease(lease).await.map_err(anyhow::Error::from)?.granted),
+        };
         let by = ["reportingComponent", "source"].map(|field| match &event.0[field] {
             Value::String(name) => name.clone(),
             source => source["component"].as_str().unwrap_or_default().to_owned(),
         });
         let by = by.into_iter().find(|by| !by.is_empty()).unwrap_or_default();
         let reason = event.0["reason"].as_str().unwrap_or_default().to_owned();
-        recorded.push(RecordedEvent { reason, by, made: stored.create_rev, lease: stored.lease });
+        recorded.push(RecordedEvent { reason, by, made: stored.create_rev, granted });
     }
     ctx.count("Events", recorded.len() as u64);
     let own = ctx.store.get(&PODS, pod.name()).await?.lease;
     expect_eq!(own, 0, "lease of the Pod's key");
-    in_order(&recorded)
+    in_order(&recorded, Times::of(&ctx.profile().flags)?.granted())
 }
 
-fn in_order(recorded: &[RecordedEvent]) -> Verdict {
+/// Every Event needs a lease that was granted for `seconds`.
+fn in_order(recorded: &[RecordedEvent], seconds: i64) -> Verdict {
+    for RecordedEvent { reason, granted, .. } in recorded {
+        expect!(granted.is_some(), "the Event {reason} has no lease");
+        expect_eq!(*granted, Some(seconds), "seconds granted to the lease of the Event {reason}");
+    }
     let mut last = ("", 0);
     for (reason, by) in EXPECTED_EVENTS {
         let event = recorded.iter().find(|event| event.reason == reason);
         let event = event.ok_or_else(|| CheckError::failed(format!("the Event {reason} is missing")))?;
         expect!(event.by == by, "the Event {reason} is from `{}`", event.by);
-        expect!(event.lease != 0, "the Event {reason} has no lease");
         if by != "kubelet" {
             continue;
         }
@@ -329,22 +334,28 @@ mod tests {
     fn new_pod_must_have_its_events_in_order() {
         let recorded = || -> Vec<RecordedEvent> {
             let all = EXPECTED_EVENTS.iter().zip(1..);
-            all.map(|((reason, by), made)| RecordedEvent { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
-                .collect()
+            let recorded = |(reason, by): &(&str, &str), made| RecordedEvent {
+                reason: (*reason).into(),
+                by: (*by).into(),
+                made,
+                granted: Some(3660),
+            };
+            all.map(|(event, made)| recorded(event, made)).collect()
         };
         type Wrong = (&'static str, fn(&mut Vec<RecordedEvent>));
-        let wrong: [Wrong; 6] = [
+        let wrong: [Wrong; 7] = [
             ("", |_| {}),
             ("the Event Started is missing", |recorded| drop(recorded.pop())),
             ("the Event Created is from `x`", |recorded| recorded[2].by = "x".into()),
-            ("the Event Pulled has no lease", |recorded| recorded[1].lease = 0),
+            ("the Event Pulled has no lease", |recorded| recorded[1].granted = None),
+            ("the lease of the Event Created", |recorded| recorded[2].granted = Some(3600)),
             ("the Event Created was created at 3, but Pulled at 4", |recorded| recorded[1].made = 4),
             ("the Event Scheduled is from ``", |recorded| recorded[0].by.clear()),
         ];
         for (expected, change) in wrong {
             let mut recorded = recorded();
             change(&mut recorded);
-            assert_fault(in_order(&recorded), expected, expected);
+            assert_fault(in_order(&recorded, 3660), expected, expected);
         }
     }
 

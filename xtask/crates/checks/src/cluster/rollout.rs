@@ -65,33 +65,43 @@ async fn scale(ctx: &Ctx) -> Verdict {
 
 async fn rolling_update(ctx: &Ctx) -> Verdict {
     workload::create_settled(ctx, "rolling", REPLICAS).await?;
-    let first = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
-    expect_eq!(first.len(), 1, "ReplicaSets of a new Deployment");
+    let first = workload::only(ctx, &REPLICA_SETS, "rolling").await?;
     let template = |value: Value| json!({"template": {"metadata": {"annotations": {"example.org/template": value}}}});
     let from = workload::change(ctx, "rolling", &template("second".into())).await?;
     workload::settled(ctx, "rolling", REPLICAS).await?;
     workload::change(ctx, "rolling", &template(Value::Null)).await?;
     workload::settled(ctx, "rolling", REPLICAS).await?;
 
-    let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or("none").to_owned();
     let deployment = ctx.api.get(&DEPLOYMENTS, "rolling").await?;
-    expect_eq!(revision(&deployment.0), "3", "revision of the Deployment after an update that was undone");
-    let now = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
-    expect_eq!(now.len(), 2, "ReplicaSets after an update that was undone");
-    for set in &now {
-        let is_first = set.uid() == first[0].uid();
-        let expected = if is_first { ("3".to_owned(), Some(REPLICAS)) } else { ("2".to_owned(), Some(0)) };
-        let seen = (revision(&set.0), set.0["spec"]["replicas"].as_u64());
-        expect_eq!(seen, expected, "revision and replicas of ReplicaSet {}, the first one: {is_first}", set.name());
-    }
-    for pod in workload::of(ctx, &PODS, "rolling").await? {
-        let is_of_first = controller(&pod.0) == first[0].uid();
-        expect!(is_of_first, "{} does not belong to the first ReplicaSet: {}", pod.name(), pod.0["metadata"]);
-    }
+    let sets = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
+    rolled_back(&deployment, first.uid(), &sets, &workload::of(ctx, &PODS, "rolling").await?)?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
     in_bounds(&pods, &sets, from)?;
     check_pod_counts(&pods, &sets, &[])
+}
+
+/// After an update that was undone, all Pods must belong to the ReplicaSet with the uid `first`.
+fn rolled_back(deployment: &Object, first: &str, sets: &[Object], pods: &[Object]) -> Verdict {
+    let revision = |object: &Object| object.0["metadata"]["annotations"][REVISION].as_str().map(str::to_owned);
+    expect_eq!(
+        revision(deployment),
+        Some("3".to_owned()),
+        "revision of the Deployment after an update that was undone"
+    );
+    expect_eq!(sets.len(), 2, "ReplicaSets after an update that was undone");
+    for set in sets {
+        let is_first = set.uid() == first;
+        let (number, replicas) = if is_first { ("3", REPLICAS) } else { ("2", 0) };
+        let seen = (revision(set), set.0["spec"]["replicas"].as_u64());
+        let expected = (Some(number.to_owned()), Some(replicas));
+        expect_eq!(seen, expected, "revision and replicas of ReplicaSet {}, the first one: {is_first}", set.name());
+    }
+    for pod in pods {
+        let is_of_first = controller(&pod.0) == first;
+        expect!(is_of_first, "{} does not belong to the first ReplicaSet: {}", pod.name(), pod.0["metadata"]);
+    }
+    Ok(())
 }
 
 /// No Pod may live twice, and none may be created or ended without need; `ended` names the Pods that the check deleted.
@@ -261,6 +271,28 @@ mod tests {
         let (mut pods, sets) = scaled();
         pods.push(removed(10, "a"));
         assert_fault(check_pod_counts(&pods, &sets, &["a"]), "", "the check deleted it");
+    }
+
+    #[test]
+    fn undone_update_must_return_to_the_first_replica_set() {
+        let of = |name: &str, revision: &str, replicas: u64| {
+            let metadata = json!({"name": name, "uid": name, "annotations": {REVISION: revision}});
+            Object(json!({"metadata": metadata, "spec": {"replicas": replicas}}))
+        };
+        let owned = |set: &str| Object(pod(1, "p", set, true).object.unwrap());
+        let (old, new) = (of("old", "3", 2), of("new", "2", 0));
+        for (deployment, sets, set, why) in [
+            ("3", vec![old.clone(), new.clone()], "old", ""),
+            ("2", vec![old.clone(), new.clone()], "old", "revision of the Deployment"),
+            // A third ReplicaSet in place of the first one.
+            ("3", vec![of("old", "1", 0), new.clone(), of("third", "3", 2)], "third", "ReplicaSets after"),
+            ("3", vec![of("third", "3", 2), new.clone()], "third", "of ReplicaSet third, the first one: false"),
+            ("3", vec![of("old", "1", 2), new.clone()], "old", "of ReplicaSet old, the first one: true"),
+            ("3", vec![old.clone(), of("new", "2", 1)], "old", "of ReplicaSet new, the first one: false"),
+            ("3", vec![old, new], "new", "does not belong to the first ReplicaSet"),
+        ] {
+            assert_fault(rolled_back(&of("d", deployment, 2), "old", &sets, &[owned(set)]), why, why);
+        }
     }
 
     /// From two Pods of the old ReplicaSet to two of the new one.

@@ -66,17 +66,21 @@ async fn wait_until_slices_match(ctx: &Ctx) -> Verdict {
     workload::until(ctx, &format!("the Service to lead to {expected:?}"), || async {
         let query = format!("labelSelector=kubernetes.io/service-name%3D{NAME}");
         let slices = ctx.api.list(&ENDPOINT_SLICES, &query).await?.items();
-        let endpoints = slices.iter().flat_map(|slice| endpoints(&slice.0));
-        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
-        let of_slices: BTreeSet<String> = ready.flat_map(|endpoint| texts(&endpoint["addresses"])).collect();
-        let old = ctx.api.get(&ENDPOINTS, NAME).await?;
-        let subsets = old.0["subsets"].as_array().into_iter().flatten();
-        let addresses = subsets.flat_map(|subset| subset["addresses"].as_array().into_iter().flatten());
-        let of_endpoints: BTreeSet<String> = addresses.map(|address| text(&address["ip"])).collect();
-        let match_pods = of_slices == expected && of_endpoints == expected;
-        Ok(if match_pods { Ok(()) } else { Err(format!("slices {of_slices:?}, Endpoints {of_endpoints:?}")) })
+        Ok(match_pods(&expected, &slices, &ctx.api.get(&ENDPOINTS, NAME).await?))
     })
     .await
+}
+
+/// The ready addresses of the slices and those of the Endpoints must be the expected ones; the error names them.
+fn match_pods(expected: &BTreeSet<String>, slices: &[Object], old: &Object) -> Result<(), String> {
+    let endpoints = slices.iter().flat_map(|slice| endpoints(&slice.0));
+    let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
+    let of_slices: BTreeSet<String> = ready.flat_map(|endpoint| texts(&endpoint["addresses"])).collect();
+    let subsets = old.0["subsets"].as_array().into_iter().flatten();
+    let addresses = subsets.flat_map(|subset| subset["addresses"].as_array().into_iter().flatten());
+    let of_endpoints: BTreeSet<String> = addresses.map(|address| text(&address["ip"])).collect();
+    let is_right = of_slices == *expected && of_endpoints == *expected;
+    if is_right { Ok(()) } else { Err(format!("slices {of_slices:?}, Endpoints {of_endpoints:?}")) }
 }
 
 /// The slices must not show a property of a Pod that the Pod did not have at an earlier revision.
@@ -138,6 +142,31 @@ mod tests {
         let labels = json!({"kubernetes.io/service-name": NAME, "endpointslice.kubernetes.io/managed-by": MANAGER});
         let metadata = json!({"ownerReferences": [{"uid": "s", "controller": true}], "labels": labels});
         step(rev, "web-x", json!({"metadata": metadata, "endpoints": [endpoint]}))
+    }
+
+    #[test]
+    fn service_must_lead_to_all_ready_pods_and_no_other() {
+        let slice = |ips: &[(&str, bool)]| {
+            let endpoint = |(ip, ready): &(&str, bool)| json!({"addresses": [ip], "conditions": {"ready": ready}});
+            Object(json!({"endpoints": ips.iter().map(endpoint).collect::<Vec<_>>()}))
+        };
+        let old = |ips: &[&str]| {
+            let addresses: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+            Object(json!({"subsets": [{"addresses": addresses}]}))
+        };
+        let expected = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+        for (slices, old, is_right) in [
+            (vec![slice(&[("a", true), ("b", true)])], old(&["a", "b"]), true),
+            (vec![slice(&[("a", true)]), slice(&[("b", true), ("c", false)])], old(&["b", "a"]), true),
+            (vec![slice(&[("a", true)])], old(&["a", "b"]), false),
+            (vec![slice(&[("a", true), ("b", false)])], old(&["a", "b"]), false),
+            (vec![slice(&[("a", true), ("b", true), ("c", true)])], old(&["a", "b"]), false),
+            (vec![slice(&[("a", true), ("b", true)])], old(&["a"]), false),
+            (vec![slice(&[("a", true), ("b", true)])], old(&["a", "b", "c"]), false),
+            (vec![], old(&[]), false),
+        ] {
+            assert_eq!(match_pods(&expected, &slices, &old).is_ok(), is_right, "{slices:?}, {old:?}");
+        }
     }
 
     #[test]

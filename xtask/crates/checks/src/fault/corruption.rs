@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::fault::POLL_INTERVAL;
 use crate::fault::ha::{agreed_leader, caught_up, component, same_hash};
 use crate::fault::quota::StopsWrites;
-use crate::fault::replacement::{TOOL, folder, join, remove};
+use crate::fault::replacement::{TOOL, folder, follower_of, join, remove};
 use suite::error::StoreError;
 use suite::load;
 use suite::prelude::*;
@@ -152,8 +152,7 @@ impl Cluster<'_> {
     async fn choose(&self) -> Verdict<Damaged> {
         let ctx = self.ctx;
         let leading = agreed_leader(ctx, &self.members, None).await?;
-        // Not the first member: in a Kind cluster, kubeadm chooses the folder of its database.
-        let place = if leading == 1 { 2 } else { 1 };
+        let place = follower_of(leading);
         let member = &self.members[place];
         let [value, other] = [self.text(), self.text()];
         let written = self.members[leading].put(KEY, value.as_bytes()).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::Action;
 
 use crate::fault::ha::{ENTRIES, FILLER, agreed_leader, caught_up, component, same_hash, snapshots};
-use crate::fault::replacement::{join, remove};
+use crate::fault::replacement::{Member, start_or_replace};
 use suite::load::{self, Servers, Workload};
 use suite::prelude::*;
 use suite::store::Store;
@@ -46,7 +46,7 @@ const TRANSACTIONS: usize = 512;
 /// Transactions on a slow machine, which needs more time for each record.
 const FEWEST_TRANSACTIONS: usize = 128;
 /// The slowdown factor from which a machine is slow.
-const SLOW: f64 = 4.0;
+pub(super) const SLOW: f64 = 4.0;
 /// Rounds in which the database grows.
 const GROWING_ROUNDS: u32 = 4;
 /// Revisions during the leader's defragmentation, and while a killed member is away.
@@ -187,8 +187,7 @@ fn overlaps(log: &str) -> usize {
 /// defragmentation had not ended.
 async fn kill_in_defragmentation(ctx: &Ctx, members: &[Store], place: usize) -> Verdict<usize> {
     let (member, name) = (&members[place], &component(place));
-    let id = member.state().await?.id;
-    let peer_urls = member.peer_urls(id).await?;
+    let kept = Member::running(members, place).await?;
     let before = Defragmentations::in_log(&ctx.control.log(name)?);
     let kill = async {
         wait::until("a defragmentation to begin", ctx.wait_limit(), LOG_POLL, || async {
@@ -201,38 +200,13 @@ async fn kill_in_defragmentation(ctx: &Ctx, members: &[Store], place: usize) -> 
     let (answer, killed) = futures::join!(member.defragment(), kill);
     killed?;
     let progress = load::progress(ctx, DURING).await;
-    start_killed(ctx, members, place, (id, &peer_urls)).await?;
+    let story = "was killed after the begin of a defragmentation";
+    start_or_replace(ctx, members, &kept, Action::Start, story).await?;
     progress?;
     let inside = answer.is_err() && Defragmentations::in_log(&ctx.control.log(name)?).open() > before.open();
     ctx.count(KILLS, u64::from(inside));
     ctx.count("kills after a defragmentation", u64::from(!inside));
     Ok(usize::from(inside))
-}
-
-/// Starts a member that was killed. If it ends by itself, its data do not open.
-async fn start_killed(ctx: &Ctx, members: &[Store], place: usize, (id, peer_urls): (u64, &[String])) -> Verdict {
-    let name = component(place);
-    match ctx.control.apply(&name, Action::Start).await {
-        Err(CheckError::Errored(error)) if ended_by_itself(&format!("{error:#}")) => {
-            let text = format!("{name} was killed after the begin of a defragmentation and does not start: {error:#}");
-            let replaced = async {
-                let leading = agreed_leader(ctx, members, Some(place)).await?;
-                remove(ctx, &members[leading], id).await?;
-                join(ctx, &members[leading], (&members[place], place), peer_urls).await
-            };
-            // The profile has other checks.
-            let kept = replaced.await.err().map(|error| format!("; it could not be replaced: {error:?}"));
-            Err(CheckError::failed(text + &kept.unwrap_or_default()))
-        }
-        other => other,
-    }
-}
-
-/// Whether the error of a start shows that etcd ended for a reason of its own.
-pub(super) fn ended_by_itself(error: &str) -> bool {
-    // A signal comes from the machine: its memory was used up, or the run ends.
-    let of_machine = ["address already in use", "no space left on device", "signal: "];
-    error.contains("before it was ready") && !of_machine.iter().any(|reason| error.contains(reason))
 }
 
 /// The defragmentations in a member's log.
@@ -305,14 +279,5 @@ mod tests {
             let log: String = events.chars().map(line).collect();
             assert_eq!(overlaps(&log), expected, "{events}");
         }
-    }
-
-    #[test]
-    fn member_that_ends_at_its_start_is_refused() {
-        let ended = "Start of ha/etcd-main-2: ha/etcd-main-2 ended (exit status: 2) before it was ready";
-        assert!(ended_by_itself(&format!("{ended}\npanic: failed to open database")));
-        assert!(!ended_by_itself(&format!("{ended}\nlisten tcp 127.0.0.1:2379: bind: address already in use")));
-        assert!(!ended_by_itself("ha/etcd-main-2 ended (signal: 9 (SIGKILL)) before it was ready"));
-        assert!(!ended_by_itself("Start of ha/etcd-main-2: no answer within 60 s"));
     }
 }

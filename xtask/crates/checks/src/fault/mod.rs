@@ -12,6 +12,7 @@ mod replacement;
 pub(crate) mod restart;
 pub(crate) mod silent;
 pub(crate) mod slow_disk;
+pub(crate) mod snapshot_restart;
 pub(crate) mod store;
 pub(crate) mod store_link;
 pub(crate) mod upgrade;
@@ -34,6 +35,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     store_link::CHECKS,
     ha::CHECKS,
     members::CHECKS,
+    snapshot_restart::CHECKS,
     defragmentation::CHECKS,
     corruption::CHECKS,
     quota::CHECKS,

@@ -8,8 +8,8 @@ use anyhow::anyhow;
 use model::Action;
 
 use crate::fault::POLL_INTERVAL;
-use crate::fault::defragmentation::ended_by_itself;
 use crate::fault::ha::{agreed_leader, caught_up, component, same_hash};
+use crate::fault::replacement::ended_by_itself;
 use crate::support::assertions::none_of;
 use suite::load::{Servers, Workload};
 use suite::prelude::*;

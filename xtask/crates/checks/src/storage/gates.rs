@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::storage::layout_custom::CBOR_GATE;
 use crate::support::cbor;
+use crate::support::expected_events::{ExpectedEvents, changes, fail, first_difference};
 use crate::support::metrics::Metrics;
 use crate::support::release::minor;
 use crate::support::stored_bytes::difference;
@@ -12,6 +13,7 @@ use judge::decode::{self, Encoding};
 use suite::api::{CBOR, Request};
 use suite::ctx::object_path;
 use suite::prelude::*;
+use suite::watch::WatchOptions;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -19,15 +21,17 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "With the gate CBORServingAndStorage custom resources are stored as CBOR, with the tag d9 d9 f7 \
-                      and sorted map keys, a GET and a LIST that ask for CBOR show the same object as in JSON, and a \
-                      watch that asks for CBOR is answered as application/cbor-seq; without the gate they are JSON. \
-                      Either server reads values that the other one stored, and writes them in its own encoding.",
+                      and sorted map keys, a GET, a LIST and a watch that ask for CBOR show the same objects as in JSON, \
+                      and the watch is answered as application/cbor-seq; without the gate they are JSON. Either server \
+                      reads values that the other one stored, and writes them in its own encoding.",
         source: "KEP-4222; apiextensions-apiserver pkg/cmd/server/options/options.go (NewCRDRESTOptionsGetter); \
                  apimachinery pkg/runtime/serializer/cbor",
         observed: "Both kinds of server: `short-events` has the gate on, `default` off. The check compares the stored \
                    bytes of a new object. Then it puts the same object in the other encoding into the store, as \
                    another server would leave it, and reads, lists and updates it, and compares a GET and a LIST in \
-                   CBOR with the answer to the update.",
+                   CBOR with the answer to the update. The events of watches in CBOR must be the store's history; the \
+                   judges of cc.same-object, storage.matches-served and watch.deleted-object compare their objects \
+                   with the answers and the stored values, here and again at the end of the run.",
         by_hand: "kube-apiserver --feature-gates=CBORServingAndStorage=true …; kubectl create -f fruit.yaml; etcdctl get \
                   /registry/example.org/fruits/default/a --print-value-only | xxd | head -1",
         profiles: &["short-events", "default"],
@@ -55,6 +59,12 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 const UNSAFE_GATE: &str = "AllowUnsafeMalformedObjectDeletion";
+
+/// Objects that are created and updated while they are watched. Judges need twenty versions that were shown in several
+/// ways; the answer to the last write before a deletion does not count, because the server may not have stored it.
+const WATCHED: usize = 16;
+/// Some of them are deleted; judges need five deletions.
+const DELETED: usize = 8;
 
 async fn cbor_storage(ctx: &Ctx) -> Verdict {
     let on = Metrics::read(ctx).await?.gate(CBOR_GATE) == Some(true);
@@ -84,7 +94,7 @@ async fn cbor_storage(ctx: &Ctx) -> Verdict {
     stored_in(ctx, &fruits, own).await?;
     if on {
         read_in_cbor(ctx, &fruits, &updated).await?;
-        watched(ctx, &fruits).await?;
+        watched(ctx, &fruits, updated).await?;
     }
     Ok(())
 }
@@ -115,14 +125,34 @@ async fn stored_in(ctx: &Ctx, fruits: &Resource, encoding: Encoding) -> Verdict 
     Ok(())
 }
 
-async fn watched(ctx: &Ctx, fruits: &Resource) -> Verdict {
-    let path = fruits.path(Some(ctx.api.namespace().await?));
-    let request = Request::get(path).query("watch=true&timeoutSeconds=1").accept(CBOR);
-    let answer = ctx.api.send(&request).await?;
-    expect_eq!(answer.status, 200, "a watch that asks for CBOR was answered {answer}");
-    expect_eq!(answer.header("content-type"), "application/cbor-seq", "Content-Type of a watch that asks for CBOR");
-    expect!(answer.body.starts_with(cbor::TAG), "the watch does not begin with a CBOR tag: {:?}", answer.body.get(..8));
-    Ok(())
+/// Watches in CBOR from the version of this object on. Only the judges compare the objects in their events.
+async fn watched(ctx: &Ctx, fruits: &Resource, first: Object) -> Verdict {
+    let begin = first.rv();
+    let mut watches = Vec::new();
+    for &transport in ctx.api.transports() {
+        let watch = ctx.api.watch_over(transport, fruits, &WatchOptions::after(begin).in_cbor()).await?;
+        let media_type = watch.headers.get("content-type").map(|value| String::from_utf8_lossy(value.as_bytes()));
+        expect_eq!(media_type.as_deref(), Some("application/cbor-seq"), "Content-Type of a watch that asks for CBOR");
+        watches.push(watch);
+    }
+    for n in 0..WATCHED {
+        let name = format!("watched-{n}");
+        let created = ctx.api.create(fruits, &Object::new(fruits, &name).with("spec", first.0["spec"].clone())).await?;
+        ctx.api.update(fruits, &created.with("spec.n", n)).await?;
+        if n < DELETED {
+            ctx.api.delete(fruits, &name).await?;
+        }
+    }
+    let last = ctx.api.update(fruits, &first.with("spec.n", WATCHED)).await?.rv();
+    let expected = ExpectedEvents::of(ctx, fruits, last).await?;
+    for watch in &mut watches {
+        let events = watch.read_to(last, ctx.event_limit()).await?;
+        if let Some(difference) = first_difference(expected.after(begin), &changes(&events)) {
+            return Err(fail("a watch in CBOR", &difference, &events));
+        }
+        ctx.count("events in CBOR", events.len() as u64);
+    }
+    ctx.store.judge_contents(fruits).await
 }
 
 const GARBAGE: &[u8] = b"no object at all";

@@ -11,7 +11,7 @@ use suite::ctx::Started;
 use suite::load::sample;
 use suite::object::CORE_EVENTS;
 use suite::prelude::*;
-use suite::store::Store;
+use suite::store::{KeyValue, Store};
 use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[
@@ -87,13 +87,27 @@ async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
     let key = ctx.store.key(&CONFIG_MAPS, "n0").await?;
     let last = carried.keys.iter().find(|kv| kv.key == key).map_or(0, |kv| kv.mod_rev);
     expect!(last > 0, "{key} is missing in the restored store");
-    let refused = store.put_if(&key, last + 1, b"wrong").await?.is_none();
-    expect!(refused, "{key} was last changed at {last}, but an update that expects {} succeeded", last + 1);
-    let done = store.put_if(&key, last, b"changed on the other machine").await?.is_some();
-    expect!(done, "{key} was last changed at {last}, but an update that expects this revision was refused");
-    let now = store.get(&key, 0).await?.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
-    expect!(now.as_deref() == Some("changed on the other machine"), "{key} holds {now:?} after the update");
+    let wrong = store.put_if(&key, last + 1, b"wrong").await?;
+    let right = store.put_if(&key, last, UPDATE).await?;
+    expect_none!(fault_of_update(last, wrong, right, store.get(&key, 0).await?.as_ref()), "{key}");
     Ok(())
+}
+
+const UPDATE: &[u8] = b"changed on the other machine";
+
+/// Judges the results of two updates, of which the first expects another revision than `last`, and the key after them.
+fn fault_of_update(last: i64, wrong: Option<i64>, right: Option<i64>, now: Option<&KeyValue>) -> Option<String> {
+    if let Some(at) = wrong {
+        return Some(format!(
+            "its last change was at {last}, but an update that expects {} succeeded at {at}",
+            last + 1
+        ));
+    }
+    let Some(at) = right.filter(|at| *at > last) else {
+        return Some(format!("its last change was at {last}, but an update that expects {last} ended with {right:?}"));
+    };
+    let updated = now.is_some_and(|kv| kv.value == UPDATE && kv.mod_rev == at);
+    (!updated).then(|| format!("after an update at {at} the key is {now:?}"))
 }
 
 async fn mixed_members(ctx: &Ctx) -> Verdict {
@@ -216,6 +230,25 @@ fn revision(output: &str) -> Verdict<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_update_with_the_right_revision_may_take_effect() {
+        let now = |value: &[u8], mod_rev| KeyValue { value: value.into(), mod_rev, ..KeyValue::default() };
+        let (right, old) = (now(UPDATE, 9), now(b"old", 5));
+        for (wrong, done, now, why) in [
+            (None, Some(9), Some(&right), ""),
+            (Some(8), None, Some(&right), "an update that expects 6 succeeded at 8"),
+            (None, None, Some(&old), "an update that expects 5 ended with None"),
+            // The revision went back.
+            (None, Some(4), Some(&right), "an update that expects 5 ended with Some(4)"),
+            (None, Some(9), Some(&old), "after an update at 9 the key is"),
+            (None, Some(8), Some(&right), "after an update at 8 the key is"),
+            (None, Some(9), None, "after an update at 9 the key is None"),
+        ] {
+            let fault = fault_of_update(5, wrong, done, now).unwrap_or_default();
+            assert!(fault.contains(why) && fault.is_empty() == why.is_empty(), "{why:?}: {fault:?}");
+        }
+    }
 
     #[test]
     fn revision_is_found_among_log_lines() {

@@ -108,6 +108,28 @@ fn tombstone_has_the_last_version_that_was_held() {
 }
 
 #[test]
+fn new_list_without_a_stored_object_is_refused_before_the_end() {
+    let mut lines = log();
+    lines.insert(8, request("limit=500"));
+    lines.insert(9, Line { tombstone: true, ..line("delete", "b", (0, 8), "u2") });
+    // A later event that brings the object back does not excuse the list.
+    lines.insert(10, line("add", "b", (0, 8), "u2"));
+    assert!(judged(&lines).unwrap_err().contains("the store has not deleted the object since"));
+}
+
+#[test]
+fn round_without_a_break_excuses_no_skip() {
+    let mut lines = log();
+    lines.remove(3);
+    lines[3] = line("update", "a", (5, 7), "u1");
+    assert_eq!(judged_with(&lines, &BTreeMap::new(), (0, 0)).unwrap().skipped, 0);
+    lines.remove(3);
+    lines.insert(3, request("limit=500&resourceVersion=5"));
+    let refused = judged_with(&lines, &BTreeMap::new(), (0, 0)).unwrap_err();
+    assert!(refused.contains("at 7 was not delivered by an unbroken watch"), "{refused}");
+}
+
+#[test]
 fn each_fault_is_refused() {
     type Fault = (&'static str, fn(&mut Vec<Line>));
     let faults: &[Fault] = &[

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::tools::{answered, each_list, sent};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::Call;
+use crate::store::StoreChange;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "arch.hash-of-answered-version": "Discovery returns the storage version hash of another kind." => "storage.arch-discovery-hash",
@@ -52,6 +53,50 @@ pub(super) static BY_FLAGS: &[Mutant] = mutants! { Means::Flags;
     "sweep.more-served": "The server serves resources that the release's table does not contain." => "storage.gvr-sweep",
         &[("runtime-config", "api/all=true")];
 };
+
+pub(super) static RAW: &[Mutant] = mutants! { Means::RawStore;
+    "arch.data-dir-lease-lost": "An etcd that opens another machine's directory has its keys without their leases." => "storage.arch-data-dir" on "disruptive",
+        || StoreChange::of_replies(|method, message| {
+            if method == "Range" {
+                message.edit(KVS, |kv| {
+                    if kv.bytes(KEY).starts_with(GOLDEN) {
+                        kv.set_number(LEASE, 0);
+                    }
+                });
+            }
+        });
+    "arch.data-dir-hash": "An etcd that opens another machine's directory computes other hashes from it." => "storage.arch-data-dir" on "disruptive",
+        || StoreChange::of_replies(|method, message| {
+            if method == "HashKV" {
+                message.set_number(HASH, message.number(HASH) ^ 1);
+            }
+        });
+    "arch.data-dir-write-lost": "A restart loses the write to another machine's directory." => "storage.arch-data-dir" on "disruptive",
+        last_write_lost;
+};
+
+/// The beginning of the keys in targets/golden/etcd-data-dir.json, and the key that the check adds.
+const GOLDEN: &[u8] = b"/registry/golden/";
+const ADDED: &[u8] = b"/registry/golden/here";
+// RangeResponse, KeyValue and HashKVResponse; the numbers are those of etcd's `rpc.proto` and `kv.proto`.
+const KVS: u64 = 2;
+const KEY: u64 = 1;
+const LEASE: u64 = 6;
+const HASH: u64 = 2;
+
+/// The check lists the keys once after its write, and then after a restart.
+fn last_write_lost() -> StoreChange {
+    let mut shown = false;
+    StoreChange::of_replies(move |method, message| {
+        if method == "Range" {
+            let has = message.messages(KVS).iter().any(|kv| kv.bytes(KEY) == ADDED);
+            if shown {
+                message.retain(KVS, |kv| kv.bytes(KEY) != ADDED);
+            }
+            shown |= has;
+        }
+    })
+}
 
 /// Whether the call creates an object that is not a definition of other objects.
 fn is_create(call: &Call) -> bool {
@@ -104,5 +149,28 @@ fn without_empty_lists(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(without_empty_lists),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Message;
+
+    #[test]
+    fn write_is_lost_after_it_was_shown_once() {
+        let mut change = last_write_lost().reply.expect("a change of replies");
+        let mut shown = |keys: &[&[u8]]| {
+            let mut range = Message::default();
+            for key in keys {
+                let mut kv = Message::default();
+                kv.set_bytes(KEY, key.to_vec());
+                range.push(KVS, kv.encode());
+            }
+            change("Range", &mut range);
+            range.messages(KVS).len()
+        };
+        let other: &[u8] = b"/registry/golden/0";
+        assert_eq!([shown(&[other]), shown(&[other, ADDED]), shown(&[other, ADDED])], [1, 2, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! Servers that mislead the caches of clients, and their optimistic locks. The proxy changes streams of JSON only: those of
+//! Servers that mislead the caches of clients, and their optimistic locks. The proxy changes JSON only: streams and lists of
 //! the dynamic informers.
 
 use std::collections::BTreeMap;
@@ -28,6 +28,13 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
             vec![event]
         });
+    "client.relist-incomplete": "A list from a resource version on lacks some objects." => "client.informer-equals-history" on "disruptive",
+        // Only an informer whose watch broke sends such a list. The objects by which the programs answer live to the end.
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_list() && call.parameter("resourceVersion").is_some_and(|version| version != "0") {
+                reply.edit(without_answers);
+            }
+        }));
     "client.second-holder": "A refused update of a Lease is answered with success and the next version." => "client.leader-election" on "disruptive",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::PUT && reply.status == 409 && call.path.contains("/leases/") {
@@ -43,6 +50,12 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
 };
+
+fn without_answers(list: &mut Value) {
+    if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+        items.retain(|item| !item["metadata"]["name"].as_str().unwrap_or_default().starts_with("ready"));
+    }
+}
 
 fn older_version() -> Change {
     Change::Events(Box::new(|_| {

@@ -10,18 +10,26 @@ use crate::call::Reply;
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "content.cbor-changed": "An answer in CBOR has another label than the object." => "storage.cbor" on "short-events",
         || Change::Reply(Box::new(|_, reply| in_cbor(reply, b"another-server", b"another-client")));
+    // Only the judges that this check calls compare the objects in events.
+    "content.cbor-watch-changed": "The events of a watch in CBOR have another text in a field than the objects." => "storage.cbor" on "short-events",
+        || Change::Cbor(|piece| replace(piece, "Äpfel".as_bytes(), "Äpfal".as_bytes()));
     "content.other-namespace": "A watch of a namespace delivers some objects of the same name from another namespace." => "watch.matches-etcd-history",
         || each_event(|n, event| vec![if n % 7 == 3 { from_another_namespace(event) } else { event }]);
 };
 
-/// Replaces a text in a CBOR body by one of the same length, so that all lengths in the body stay right.
-fn in_cbor<const N: usize>(reply: &mut Reply, from: &[u8; N], to: &[u8; N]) {
-    let is_cbor = reply.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/cbor"));
-    let place = reply.body.windows(N).position(|window| window == from);
-    if let Some(place) = place.filter(|_| is_cbor) {
+/// Replaces a text in a CBOR body.
+fn in_cbor(reply: &mut Reply, from: &[u8], to: &[u8]) {
+    if reply.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/cbor")) {
         let mut body = reply.body.to_vec();
-        body[place..place + N].copy_from_slice(to);
+        replace(&mut body, from, to);
         reply.body = body.into();
+    }
+}
+
+/// Replaces the first such text by one of the same length, so that all lengths in the bytes stay right.
+fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
+    if let Some(place) = bytes.windows(from.len()).position(|window| window == from) {
+        bytes[place..place + from.len()].copy_from_slice(to);
     }
 }
 

@@ -61,6 +61,8 @@ pub enum Change {
     Events(OnWatch),
     /// These watches break where the server completes them.
     Cut(fn(&Call) -> bool),
+    /// Changes the bytes of watches in CBOR, piece by piece as they arrive. A piece is usually one event.
+    Cbor(fn(&mut [u8])),
 }
 
 /// A server that breaks one promise.
@@ -83,7 +85,8 @@ pub enum Means {
     Flags(&'static [(&'static str, &'static str)]),
     /// A proxy between the apiserver and its first store.
     Store(fn() -> StoreChange),
-    /// A proxy between the suite and each member of the first store, for checks that ask the store itself.
+    /// A proxy between the suite and each member of the first store, and one before the spare etcd, for checks that ask
+    /// these stores themselves.
     RawStore(fn() -> StoreChange),
     /// A file of the profile, YAML or JSON, that is changed before the apiserver is restarted.
     File(&'static str, fn(&mut Value)),
@@ -133,6 +136,7 @@ static TABLES: &[&[Mutant]] = &[
     transport::FLAGS,
     arch::MUTANTS,
     arch::BY_FLAGS,
+    arch::RAW,
     objects::MUTANTS,
     flags_encryption::MUTANTS,
     flags_encryption::BY_FLAGS,

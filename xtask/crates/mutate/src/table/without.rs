@@ -40,7 +40,13 @@ pub static WITHOUT: &[(&str, &str)] = &[
         node!("event_must_fit_the_cache and cache_must_equal_the_store (cluster/custom_resource.rs)"),
     ),
     ("cluster.deployment-path", node!("every_wrong_lifecycle_is_a_fault (cluster/deployment.rs)")),
-    ("cluster.endpoint-slices", node!("slice_must_not_be_ahead_of_its_pods (cluster/service.rs)")),
+    (
+        "cluster.endpoint-slices",
+        node!(
+            "slice_must_not_be_ahead_of_its_pods and service_must_lead_to_all_ready_pods_and_no_other \
+             (cluster/service.rs)"
+        ),
+    ),
     (
         "cluster.kubelet-restart",
         node!(
@@ -53,8 +59,8 @@ pub static WITHOUT: &[(&str, &str)] = &[
     (
         "cluster.rolling-update",
         node!(
-            "rollout_steps_beyond_surge_or_unavailable_are_faults and unwanted_pods_are_faults \
-             (cluster/rollout.rs)"
+            "rollout_steps_beyond_surge_or_unavailable_are_faults, unwanted_pods_are_faults and \
+             undone_update_must_return_to_the_first_replica_set (cluster/rollout.rs)"
         ),
     ),
     ("cluster.scale", node!("unwanted_pods_are_faults (cluster/rollout.rs)")),
@@ -66,19 +72,22 @@ pub static WITHOUT: &[(&str, &str)] = &[
         ),
     ),
     (
+        "fault.etcd-snapshot-restart",
+        "The members exchange snapshots directly; a proxy sees none of them. etcd 3.7 itself has the defect \
+         (targets/expectations.yaml). Unit tests: older_own_snapshot_after_the_received_one_is_found_until_the_next_one \
+         and restarted_member_must_show_the_last_write (fault/snapshot_restart.rs), \
+         member_that_ends_at_its_start_is_refused and last_fatal_line_explains_the_end (fault/replacement.rs).",
+    ),
+    (
         "fault.etcd-unsupported-arch",
         "The check reads the exit code and the log of a program that it starts itself; a proxy is not involved. Unit \
          test: start_without_the_variable_must_agree_with_the_support (fault/store.rs).",
     ),
     (
         "list.cache-inconsistency",
-        "The server compares its caches five to eight minutes after their start: control and mutant would take 16 min. Unit test: \
-         difference_must_be_counted_and_equality_too (list/cache_inconsistency.rs).",
-    ),
-    (
-        "storage.arch-data-dir",
-        "The check starts an etcd that only it uses; a proxy sees none of it. Unit test: \
-         other_content_of_a_directory_is_refused (storage/arch_data_dir.rs).",
+        "The server compares its caches five to eight minutes after their start: control and mutant would take 16 min. Unit \
+         tests: difference_must_be_counted_and_equality_too and lists_must_come_from_the_store_after_a_difference \
+         (list/cache_inconsistency.rs).",
     ),
     (
         "storage.arch-mixed-etcd",
@@ -87,12 +96,13 @@ pub static WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "storage.arch-portable-data",
-        "The check needs components of another architecture than the host's, and mutants run on any host. Unit test: \
-         difference_finds_lost_and_changed_keys (support/store_content.rs).",
+        "The check needs components of another architecture than the host's, and mutants run on any host. Unit tests: \
+         difference_finds_lost_and_changed_keys (support/store_content.rs), \
+         only_the_update_with_the_right_revision_may_take_effect (storage/portable.rs).",
     ),
     (
         "storage.etcd-progress",
-        "etcd itself has the defect (targets/expectations.yaml), so every run shows that the check can fail. Unit test: \
-         only_progress_before_the_events_of_the_second_watch_is_a_fault (storage/etcd_progress.rs).",
+        "etcd itself has the defect (targets/expectations.yaml), so every run on etcd shows that the check can fail. Unit \
+         test: only_progress_before_the_events_of_the_second_watch_is_a_fault (storage/etcd_progress.rs).",
     ),
 ];

@@ -1,8 +1,8 @@
 //! Records the objects in answers to raw requests, which are not operations of a history: whole objects and lists in JSON, in
 //! CBOR, and in protobuf if the types of the release are known.
 //!
-//! Left out are partial forms (tables, metadata), sub-resources, dry runs, watches, objects of other clients, and answers
-//! to deletions: their options are in the body, and may ask for a dry run.
+//! Left out are partial forms (tables, metadata), sub-resources, dry runs, watches (`watch` records theirs), objects of other
+//! clients, and answers to deletions: their options are in the body, and may ask for a dry run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -95,6 +95,11 @@ impl ObjectRecorder {
         recorder.shown((through, &target.resource.api_version()), &shown, &first);
     }
 
+    /// Whether the resource is a custom one.
+    pub(crate) fn is_custom(&self, resource: &Resource) -> bool {
+        is_custom_group(&resource.group, &self.table)
+    }
+
     /// The answer as the server writes it in JSON; None if that is not known.
     fn json<'a>(&self, resource: &Resource, response: &'a Response) -> Option<Cow<'a, [u8]>> {
         if !response.header("content-encoding").is_empty() {
@@ -157,6 +162,11 @@ fn is_custom(resource: &Resource) -> bool {
     resource.kind.is_empty()
 }
 
+/// Groups of custom resources have a dot, and no built-in resource.
+fn is_custom_group(group: &str, table: &StorageTable) -> bool {
+    group.contains('.') && !table.rows.iter().any(|row| row.resource.group == group)
+}
+
 fn media_type(response: &Response) -> &str {
     response.header("content-type").split(';').next().unwrap_or_default().trim()
 }
@@ -171,8 +181,7 @@ fn target(request: &Request, table: &StorageTable) -> Option<Target> {
     let known = rows.find(|known| known.group == group && known.plural == plural);
     let resource = match known {
         Some(known) => Resource { version: version.into(), ..known.clone() },
-        // Groups of custom resources have a dot, and no built-in resource.
-        None if group.contains('.') && !table.rows.iter().any(|row| row.resource.group == group) => Resource {
+        None if is_custom_group(group, table) => Resource {
             group: group.into(),
             version: version.into(),
             plural: plural.into(),

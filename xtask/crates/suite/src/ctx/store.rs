@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
-use model::{Resource, StoredResource};
+use anyhow::{Context, anyhow};
+use judge::RunJudge;
+use model::{Outcome, Resource, StoredResource};
 
 use super::{CaseApi, CaseState};
+use crate::Keyring;
 use crate::error::CheckError;
 use crate::record::Recorder;
+use crate::sightings;
 use crate::store::{KeyValue, Store};
+
+/// The judges of the contents of objects.
+const OF_CONTENTS: [&str; 3] = ["cc.same-object", "storage.matches-served", "watch.deleted-object"];
 
 /// What the stores of a profile hold; names of objects are those of the case's namespace.
 pub struct CaseStore(pub(super) CaseApi);
@@ -65,6 +72,30 @@ impl CaseStore {
         let namespace = self.0.namespace_of(resource).await?;
         let prefix = resource.key_prefix(&self.state().profile().prefix, Some(&namespace));
         Ok(self.of(resource).list(&prefix, revision).await?.0)
+    }
+
+    /// Lets the judges of the whole run compare everything that was shown so far of the resource's objects in the case's
+    /// namespace, for a check that shows them in a form which the workload of those judges does not request. The caller waits
+    /// first until the store's changes are recorded. A judge that has not enough to compare makes the check errored.
+    pub async fn judge_contents(&self, resource: &Resource) -> Result<(), CheckError> {
+        let (state, profile) = (self.state(), self.state().profile());
+        let prefix = resource.key_prefix(&profile.prefix, Some(&self.0.namespace_of(resource).await?));
+        let mut history = self.recorder(resource).contents_below(&prefix);
+        let keyring = Keyring::of(profile).ok();
+        sightings::complete(&mut history, state.env.schema.as_deref(), keyring.as_ref(), &|_| true);
+        let histories = [history];
+        let judges = RunJudge::new(&histories);
+        for id in OF_CONTENTS {
+            let judgement = judges.judge(id, &profile.name).with_context(|| format!("there is no judge {id}"))?;
+            match judgement.outcome() {
+                Outcome::Passed => {}
+                Outcome::Failed { message, evidence } => {
+                    return Err(CheckError::Failed { message: format!("{id}: {message}"), evidence });
+                }
+                other => return Err(anyhow!("{id}: {}", other.message()).into()),
+            }
+        }
+        Ok(())
     }
 
     /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`. Waits until the

@@ -351,6 +351,8 @@ fn caches_are_counted_only_for_github_hosted_runners() {
     let counted: Vec<(&str, usize, u32)> =
         crate::kept(&targets, &data).iter().map(|kept| (kept.kind, kept.of.len(), kept.total())).collect();
     let expected =
-        [("cargo", 1, 10), ("modules", 1, 7), ("gobuild", 4, 20), ("components", 4, 12), ("downloads", 2, 4)];
+        [("cargo", 1, 10), ("modules", 1, 7), ("gobuild", 4, 20), ("components", 10, 30), ("downloads", 2, 4)];
     assert_eq!(counted, expected);
+    let built = crate::kept(&targets[1..2], &data).into_iter().find(|kept| kept.kind == "components").unwrap().of;
+    assert_eq!(built.into_iter().collect::<Vec<_>>(), ["two-vm-1of3", "two-vm-2of3", "two-vm-3of3", "two-vm-quick"]);
 }

@@ -2,17 +2,12 @@
 //!
 //! The endpoint is a TLS server in this process, which implements as much of the API as the named checks need.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-#[expect(dead_code, reason = "the rest is for tests of clients")]
-mod pem;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use harness::Place;
+use crate::harness::Place;
 use model::TlsFiles;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
@@ -111,7 +106,7 @@ fn kubeconfig(file: &Path, server: &str, tls: &TlsFiles) {
 fn test(behaviour: Behaviour, checks: &[&str], code: i32) -> (Place, Vec<(String, Value)>) {
     tls::install();
     let place = Place::new();
-    let (dir, tls) = pem::files(&format!("external-{}", place.root.file_name().unwrap().display()));
+    let (dir, tls) = crate::pem::files(&format!("external-{}", place.root.file_name().unwrap().display()));
     let server = serve(&tls, behaviour);
     let file = place.root.join("kubeconfig");
     kubeconfig(&file, &server, &tls);

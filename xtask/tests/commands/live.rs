@@ -4,15 +4,13 @@
 //! The components come from the normal cache, and are built if they are missing. Everything else is in separate folders
 //! of the test.
 
-mod harness;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use harness::{Place, Running, architectures, catalogue, edit, entries, send, targets_copy, wait};
+use crate::harness::{Place, Running, architectures, catalogue, edit, entries, send, targets_copy, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 use sys::RunDir;

@@ -1,14 +1,11 @@
 //! `runner userdata`, `request` and `doctor`: their output, refusals and exit codes.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use crate::harness::{Ended, Place};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use harness::{Ended, Place};
 use serde_json::json;
 
 const SHA256: &str = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";

@@ -1,17 +1,11 @@
 //! `pins` with a module proxy in a folder, a fake of GitHub, and a git repository that receives branches.
 
-#[expect(dead_code, reason = "the rest is for the tests of the crate")]
-#[path = "../crates/runner/tests/fake/mod.rs"]
-mod fake;
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
 use std::io::{Cursor, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fake::{Fake, TOKEN};
-use harness::{Ended, Place};
+use crate::fake_github::{Fake, TOKEN};
+use crate::harness::{Ended, Place};
 use serde_json::{Value, json};
 use sys::exec::{Shell, cmd, run};
 

@@ -1,15 +1,12 @@
 //! Exit codes and messages of the command line that need no server.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use crate::harness::{Place, architectures, catalogue, edit, targets_copy};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use harness::{Place, architectures, catalogue, edit, targets_copy};
 use serde_json::Value;
 
 #[test]
@@ -424,7 +421,7 @@ fn doctor_reports_the_readiness_of_each_architecture() {
 #[test]
 fn encrypted_value_of_a_file_is_shown_as_an_object() {
     let place = Place::new();
-    let profiles: Value = serde_yaml::from_str(include_str!("../../targets/profiles.yaml")).unwrap();
+    let profiles: Value = serde_yaml::from_str(include_str!("../../../targets/profiles.yaml")).unwrap();
     let encrypted = profiles["profiles"].as_array().unwrap().iter().find(|profile| profile["name"] == "encrypted");
     let file = |name: &str| {
         let text = encrypted.unwrap()["files"][name].as_str().unwrap();
@@ -437,7 +434,7 @@ fn encrypted_value_of_a_file_is_shown_as_an_object() {
     write("keys/kms.keys", file("kms.keys").as_bytes());
     write("keys/other", file("encryption.yaml").replace("name: golden", "name: other").as_bytes());
     let given = ["--encryption-config", "keys/encryption.yaml"];
-    let golden: Value = serde_json::from_str(include_str!("../../targets/golden/ciphertexts.json")).unwrap();
+    let golden: Value = serde_json::from_str(include_str!("../../../targets/golden/ciphertexts.json")).unwrap();
     for row in golden["ciphertexts"].as_array().unwrap() {
         write("value", &STANDARD.decode(row["value"].as_str().unwrap()).unwrap());
         let key = row["key"].as_str().unwrap();

@@ -1,13 +1,7 @@
 //! `workflows setup --check` against a fake of GitHub's settings: each missing setting is named with its command.
 
-#[expect(dead_code, reason = "the rest is for the tests of the crate")]
-#[path = "../crates/runner/tests/fake/mod.rs"]
-mod fake;
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
-use fake::{Fake, TOKEN};
-use harness::{Ended, Place};
+use crate::fake_github::{Fake, TOKEN};
+use crate::harness::{Ended, Place};
 use serde_json::{Value, json};
 
 fn setup(place: &Place, fake: &Fake, args: &[&str]) -> Ended {

@@ -1,18 +1,11 @@
 //! `cargo xtask report site`, `support`, `prow` and `gcs` on a generated run folder; uploads go to a server in the
 //! test.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-#[expect(dead_code, reason = "the rest is for the tests of the crate")]
-#[path = "../crates/cloud/tests/fake/http.rs"]
-mod http;
-mod recorded;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use harness::Place;
-use http::{Reply, Request, serve};
+use crate::fake_cloud::http::{Reply, Request, serve};
+use crate::harness::Place;
 use serde_json::json;
 
 const ID: &str = "20261121T100000Z-amd64-process";
@@ -22,7 +15,7 @@ fn place() -> Place {
     let place = Place::new();
     let folder = place.reports().join(ID);
     let case = ("storage.key-layout", json!({"outcome": "passed"}));
-    recorded::write(&folder, "2026-11-21T10:00:00.000Z", json!({"arch": "amd64"}), &[case]);
+    crate::recorded::write(&folder, "2026-11-21T10:00:00.000Z", json!({"arch": "amd64"}), &[case]);
     std::fs::create_dir(folder.join("logs")).unwrap();
     std::fs::write(folder.join("logs/default.etcd-main.log"), "ready\n").unwrap();
     place
@@ -116,7 +109,7 @@ fn stored(request: &Request, bucket: &mut Bucket) -> Reply {
     Reply::new(200, json!({"size": request.header("content-length")}))
 }
 
-fn upload(place: &Place, endpoint: &str) -> harness::Ended {
+fn upload(place: &Place, endpoint: &str) -> crate::harness::Ended {
     let args = ["report", "gcs", ID, "--bucket", "gs://evidence/k8s", "--endpoint", endpoint];
     let mut command = place.command(&args);
     command.env("GOOGLE_OAUTH_ACCESS_TOKEN", "hush");

@@ -1,14 +1,10 @@
 //! A rehearsal of the gate: runs the steps of the job `gate` of `.github/workflows/ci.yml` one after the other, on
 //! results that are laid out as `actions/download-artifact` unpacks them.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-mod recorded;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use harness::Place;
+use crate::harness::Place;
 use serde_json::{Value, json};
 use serde_yaml::Value as Yaml;
 
@@ -182,7 +178,7 @@ impl Artifact {
             End::Errored => json!({"outcome": "errored", "phase": "request", "message": "reset"}),
         };
         let at = format!("2026-11-21T10:00:0{}.000Z", self.attempt);
-        recorded::write(&run, &at, facts, &[("rv.a", outcome)]);
+        crate::recorded::write(&run, &at, facts, &[("rv.a", outcome)]);
         std::fs::write(run.join("run.json"), "{}").unwrap();
     }
 }
@@ -430,7 +426,7 @@ fn only_accepted_results_are_published() {
     command.env("ARCHPROOF_PLAN", &workflow.outputs["plan"]);
     let ended = workflow.place.start_command(command).end().expect(0, &["2 results accepted, 1 refused"]);
     assert!(ended.stdout.contains("artifact results-amd64-user-1 is refused"), "{}", ended.stdout);
-    let accepted = harness::entries(&workflow.place.root.join("accepted"));
+    let accepted = crate::harness::entries(&workflow.place.root.join("accepted"));
     assert!(accepted.iter().all(|run| run.join("events.jsonl").is_file()), "{accepted:?}");
     assert_eq!(accepted.len(), 2, "{accepted:?}");
     let publish = std::fs::read_to_string(workflows_folder().join("publish.yml")).unwrap();

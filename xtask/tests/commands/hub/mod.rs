@@ -7,8 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::fake::http::{Reply, Request, serve};
-use crate::fake::{Fake, Hook, Moment};
+use crate::fake_cloud::http::{Reply, Request, serve};
+use crate::fake_cloud::{Fake, Hook, Moment};
 
 pub(crate) const TOKEN: &str = "planted-github-token";
 
@@ -73,7 +73,7 @@ fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
 }
 
 /// The user data of a server.
-fn told(server: &crate::fake::Server) -> String {
+fn told(server: &crate::fake_cloud::Server) -> String {
     String::from_utf8(STANDARD.decode(&server.user_data).unwrap()).unwrap()
 }
 

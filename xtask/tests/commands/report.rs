@@ -1,12 +1,8 @@
 //! `cargo xtask report` on recorded runs: exit codes, files, and output for GitHub Actions.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-mod recorded;
-
 use std::path::Path;
 
-use harness::Place;
+use crate::harness::Place;
 use serde_json::{Value, json};
 
 /// Writes a recorded run with these outcomes below the test's reports folder.
@@ -22,7 +18,7 @@ fn run(place: &Place, name: &str, arch: &str, shard: Option<&str>, cases: &[(&st
         })
         .collect();
     let facts = json!({"arch": arch, "shard": shard});
-    recorded::write(&place.reports().join(name), "2026-11-21T10:00:00.000Z", facts, &cases);
+    crate::recorded::write(&place.reports().join(name), "2026-11-21T10:00:00.000Z", facts, &cases);
 }
 
 fn json_of(file: &Path) -> Value {

@@ -1,23 +1,16 @@
 //! `runner up` against a cloud and a GitHub in memory: it ends with a server whose runner is online, or with nothing.
 //! After a kill at any point, `runner gc` finds the leftovers.
 
-#[path = "../crates/cloud/tests/fake/mod.rs"]
-#[expect(dead_code, reason = "the rest of the fake is for other tests")]
-mod fake;
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-mod hub;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::fake_cloud::http::Reply;
+use crate::fake_cloud::{CREDENTIAL, Fake, Hook, Moment, Rule, SECRET};
+use crate::harness::{Ended, Place, send, wait};
+use crate::hub::{Hub, TOKEN};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fake::http::Reply;
-use fake::{CREDENTIAL, Fake, Hook, Moment, Rule, SECRET};
-use harness::{Ended, Place, send, wait};
-use hub::{Hub, TOKEN};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use sys::deadline::Probe;
@@ -94,7 +87,9 @@ fn every_failure_leaves_no_server_and_no_runner() {
     let silent = || Reply { silent: true, ..Reply::new(0, Value::Null) };
     let quota = || Reply::new(403, json!({"forbidden": {"message": "Quota exceeded for instances"}}));
     type Change = Box<dyn Fn(&World) + Send>;
-    let cloud = |change: fn(&mut fake::State)| -> Change { Box::new(move |world| change(&mut world.cloud.state())) };
+    let cloud = |change: fn(&mut crate::fake_cloud::State)| -> Change {
+        Box::new(move |world| change(&mut world.cloud.state()))
+    };
     // The failure, further options, the exit code, a part of the message.
     let cases: Vec<(Change, &[&str], i32, &str)> = vec![
         (cloud(|state| state.becomes = "ERROR".into()), &[], 5, "No valid host was found"),

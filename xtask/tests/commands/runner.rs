@@ -1,16 +1,10 @@
 //! `cargo xtask runner` from the outside, against fakes of GitHub and GitLab that keep their state.
 
-#[expect(dead_code, reason = "the rest is for the tests of the crate")]
-#[path = "../crates/runner/tests/fake/mod.rs"]
-mod fake;
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
-use fake::{Fake, GLRT, KEY, REGISTRATION, TOKEN};
-use harness::{Ended, Place, wait};
+use crate::fake_github::{Fake, GLRT, KEY, REGISTRATION, TOKEN};
+use crate::harness::{Ended, Place, wait};
 use serde_json::{Value, json};
 use sys::deadline::Probe;
 

@@ -1,12 +1,9 @@
 //! The commands `matrix`, `workflows` and `cache keys`, called as a workflow does: with GitHub's files and variables.
 
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Ended, Place, architectures, catalogue, copy, edit, targets_copy};
+use crate::harness::{Ended, Place, architectures, catalogue, copy, edit, targets_copy};
 use serde_json::{Value, json};
 use sys::exec::{Shell, cmd, run as exec};
 
@@ -380,6 +377,21 @@ fn keys_of_compiled_caches_name_the_compiler() {
         let keys: Vec<&str> = text.lines().filter(|line| line.contains("key") && line.contains("-cargo-")).collect();
         assert!(!keys.is_empty(), "{name}");
         assert!(keys.iter().all(|key| key.contains("steps.rust.outputs.version")), "{name}: {keys:?}");
+    }
+}
+
+/// A quick job saves first and has fewer components: under a common key, jobs with more would compile the rest every time.
+#[test]
+fn keys_of_built_components_name_the_job() {
+    for (name, keys) in [
+        ("arch.yml", &["components }}-${{ inputs.id }}", "components }}-", "components }}-${{ inputs.id }}"][..]),
+        ("prebuilt.yml", &["components }}-prebuilt", "components }}-"]),
+    ] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows").join(name);
+        let text = std::fs::read_to_string(file).unwrap();
+        let of_keys = text.lines().filter_map(|line| Some(line.split_once("steps.keys.outputs.")?.1));
+        let found: Vec<&str> = of_keys.filter(|key| key.starts_with("components")).collect();
+        assert_eq!(found, keys, "{name}");
     }
 }
 

@@ -1,18 +1,12 @@
 //! `runner up --local`: which runners it refuses, what the agent's environment contains, and that no process remains.
 
-#[expect(dead_code, reason = "the rest is for the tests of the crate")]
-#[path = "../crates/runner/tests/fake/mod.rs"]
-mod fake;
-#[expect(dead_code, reason = "the rest is for live.rs")]
-mod harness;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::fake_github::{Fake, TOKEN};
+use crate::harness::{Place, Running, wait};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fake::{Fake, TOKEN};
-use harness::{Place, Running, wait};
 use rustix::process::Signal;
 use serde_json::json;
 use sys::deadline::Probe;
@@ -60,7 +54,7 @@ impl World {
                 // Not `fs::copy`: a test that starts a process at the same time would inherit the open file, and the copy
                 // could not be executed ("Text file busy").
                 let (shell, from) = (sys::exec::Shell::new().unwrap(), env!("CARGO_BIN_EXE_xtask"));
-                sys::exec::run(sys::exec::cmd!(shell, "cp {from} {xtask}"), harness::LIMIT).unwrap();
+                sys::exec::run(sys::exec::cmd!(shell, "cp {from} {xtask}"), crate::harness::LIMIT).unwrap();
             }
             open_to_all(&self.place.root);
             command = rebuilt(&setpriv, &xtask, &command);
@@ -217,7 +211,7 @@ fn is_root() -> bool {
 fn rebuilt(setpriv: &Path, xtask: &Path, inner: &std::process::Command) -> std::process::Command {
     let copy = xtask.with_file_name("targets");
     if !copy.exists() {
-        harness::targets_copy(&copy);
+        crate::harness::targets_copy(&copy);
     }
     let mut command = std::process::Command::new(setpriv);
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(xtask).args(inner.get_args());
@@ -232,7 +226,7 @@ fn rebuilt(setpriv: &Path, xtask: &Path, inner: &std::process::Command) -> std::
 }
 
 fn open_to_all(folder: &Path) {
-    for path in [folder.to_owned()].into_iter().chain(harness::entries(folder)) {
+    for path in [folder.to_owned()].into_iter().chain(crate::harness::entries(folder)) {
         let mode = if path.is_dir() || path.ends_with("xtask") { 0o777 } else { 0o644 };
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
