@@ -2,6 +2,8 @@
 //!
 //! One program: one for each file took minutes to link, and 130 MB each.
 
+#![expect(clippy::duplicate_mod, reason = "both fakes serve HTTP with the same module")]
+
 #[path = "../../crates/cloud/tests/fake/mod.rs"]
 #[expect(dead_code, reason = "the rest is for the tests of the crate")]
 mod fake_cloud;
