@@ -4,24 +4,24 @@
 //! runs against that proxy. An error or a timeout of the check proves nothing: only a failure kills the mutant.
 //! Released versions with known defects are in `regressions`.
 
+mod record;
 mod regressions;
 mod store_proxies;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, anyhow};
 use boot::Booted;
-use cli::{Failure, OrExit, Paths, known_releases, print, print_json, target};
-use model::{Action, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
+use cli::{Failure, OrExit, Paths, known_releases, print, target};
+use model::{Action, Capabilities, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreChange, StoreProxy};
-use serde::Serialize;
-use suite::{Case, Options, Plan, ReleaseData, Shard};
+use suite::{Case, Options, Plan, ReleaseData, Requirement, Shard};
 use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
+use self::record::{Row, Verdict};
 use super::{Ready, ready};
 use crate::args::SelftestOptions;
 use crate::expectations::Expectations;
@@ -32,33 +32,6 @@ const JOBS: usize = 6;
 const WIDTH: usize = 4;
 /// The name of runs without a mutant.
 const CONTROL: &str = "control";
-
-/// The result for one mutant, or for a control run without a mutant.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    mutant: &'static str,
-    breaks: &'static str,
-    caught_by: String,
-    verdict: Verdict,
-    /// The message of the check.
-    said: String,
-    seconds: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Verdict {
-    /// The check failed on the mutant.
-    Killed,
-    /// The check passed on the mutant.
-    Survived,
-    /// The check came to no verdict, which proves nothing.
-    Undecided,
-    /// Without a mutant the check passed or failed as expected, as required.
-    Sound,
-    /// Without a mutant the check did not pass.
-    Unsound,
-}
 
 /// The inputs that all runs of the suite share.
 struct Field<'a> {
@@ -101,12 +74,14 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     // A race is no reason to take a mutant's failure for the server's.
     let expectations = Expectations::new(known, &target.name, chosen.name(), store, &booted.versions).certain();
     let field = Field { booted: &booted, release, run: &run, seed, expectations: &expectations };
-    let ended = field.all(&field.possible(mutants));
+    let (mutants, skipped) = field.possible(mutants);
+    let ended = field.all(&mutants);
     let taken_down = booted.end(None);
     // Keep it until here, because an apiserver without its store does not exit before its grace period ends.
-    let (rows, _owed) = ended.or_exit(Exit::Infrastructure)?;
+    let (mut rows, _pending) = ended.or_exit(Exit::Infrastructure)?;
     taken_down.or_exit(Exit::Infrastructure)?;
-    tell(&rows, options, run.public())
+    rows.extend(skipped);
+    record::publish(&rows, options.json, run.public())
 }
 
 /// The mutants of a part whose id starts with one of these prefixes, without prefixes all mutants; and not with one of
@@ -169,28 +144,19 @@ fn by_profile(mutants: &[&'static Mutant]) -> Vec<ProfileMutants> {
 }
 
 impl Field<'_> {
-    /// Drops mutants of the store if the components cannot reach a proxy for it, and mutants whose checks need more than
-    /// this cluster has.
-    fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
-        let reached = self.booted.host_forward.is_some();
-        let can_fail = |mutant: &Mutant| {
-            let profile = self.booted.cluster.info.profiles.get(mutant.profile);
-            profile.zip(checks::find(mutant.caught_by)).is_some_and(|(profile, check)| {
-                let capabilities = self.booted.cluster.capabilities(profile);
-                // The programs of such a check run where the components run, and do not reach the proxy elsewhere.
-                let meets_proxy = capabilities.processes || check.suite() != "client";
-                meets_proxy && suite::missing(check, mutant.profile, &capabilities).is_none()
-            })
-        };
-        let (left, out): (Vec<&Mutant>, Vec<&Mutant>) = mutants
-            .into_iter()
-            .partition(|mutant| (reached || !matches!(mutant.means, Means::Store(_))) && can_fail(mutant));
-        if !out.is_empty() {
-            let names: Vec<&str> = out.iter().map(|mutant| mutant.id).collect();
-            let why = "the components or clients cannot reach a proxy, or the check needs another cluster";
-            progress::say(&format!("skipped, {why}: {}", names.join(", ")));
+    /// The mutants that can run on this cluster, and the rows of the others.
+    fn possible(&self, mutants: Vec<&'static Mutant>) -> (Vec<&'static Mutant>, Vec<Row>) {
+        let cluster = &self.booted.cluster;
+        let (mut left, mut skipped) = (Vec::new(), Vec::new());
+        for mutant in mutants {
+            let capabilities = cluster.info.profiles.get(mutant.profile).map(|profile| cluster.capabilities(profile));
+            match need(mutant, capabilities.as_ref(), self.booted.host_forward.is_some()) {
+                None => left.push(mutant),
+                Some(need) => skipped.push(Row::skipped(mutant, need)),
+            }
         }
-        left
+        skipped.iter().for_each(Row::say);
+        (left, skipped)
     }
 
     /// Runs all mutants; also returns the changes that are not undone yet.
@@ -389,52 +355,20 @@ fn case(check: &str, profile: &str) -> anyhow::Result<Case> {
     Ok(Case { check, profile })
 }
 
-impl Row {
-    fn say(&self) {
-        progress::say(&format!("{} {} by {} {:.1} s", self.verdict.word(), self.mutant, self.caught_by, self.seconds));
-        if !self.verdict.is_good() {
-            progress::say(&format!("    {}: {}", self.breaks, self.said));
-        }
+/// What the mutant lacks; None if it can run. `capabilities` are those of its profile, if the cluster has it. `forwarded`
+/// says whether the components reach a proxy for their store.
+fn need(mutant: &Mutant, capabilities: Option<&Capabilities>, forwarded: bool) -> Option<String> {
+    let Some(capabilities) = capabilities else { return Some(format!("the profile `{}`", mutant.profile)) };
+    if matches!(mutant.means, Means::Store(_)) && !forwarded {
+        return Some("components that reach a proxy for their store".into());
     }
-}
-
-impl Verdict {
-    fn word(self) -> &'static str {
-        match self {
-            Verdict::Killed => "killed",
-            Verdict::Survived => "SURVIVED",
-            Verdict::Undecided => "UNDECIDED",
-            Verdict::Sound => "sound",
-            Verdict::Unsound => "UNSOUND",
-        }
+    // `case` reports a check that does not exist.
+    let check = checks::find(mutant.caught_by)?;
+    // The programs of such a check run where the components run, and do not reach the proxy elsewhere.
+    if check.suite() == "client" && !capabilities.processes {
+        return Some(Requirement::Processes.text());
     }
-
-    fn is_good(self) -> bool {
-        matches!(self, Verdict::Killed | Verdict::Sound)
-    }
-}
-
-/// Writes the table into the run folder and prints a summary.
-fn tell(rows: &[Row], options: &SelftestOptions, folder: &Path) -> Result<Exit, Failure> {
-    let file = folder.join("selftest.json");
-    let text = serde_json::to_string_pretty(rows).context("failed to write the table as JSON")?;
-    let written = std::fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()));
-    written.or_exit(Exit::Infrastructure)?;
-    if options.json {
-        print_json(&rows)?;
-    }
-    let count = |verdict: Verdict| rows.iter().filter(|row| row.verdict == verdict).count();
-    let bad = rows.iter().filter(|row| !row.verdict.is_good()).count();
-    progress::say(&format!(
-        "selftest: {} killed, {} survived, {} undecided; {} checks sound without a mutant, {} not; {}",
-        count(Verdict::Killed),
-        count(Verdict::Survived),
-        count(Verdict::Undecided),
-        count(Verdict::Sound),
-        count(Verdict::Unsound),
-        file.display()
-    ));
-    Ok(if bad == 0 { Exit::Ok } else { Exit::Internal })
+    suite::missing(check, mutant.profile, capabilities)
 }
 
 #[cfg(test)]
@@ -454,6 +388,25 @@ mod tests {
         assert!(!some.is_empty() && some.iter().all(|id| id.starts_with("clock.")), "{some:?}");
         assert_eq!(ids(&[], &["skew."]).unwrap().len() + ids(&["skew."], &[]).unwrap().len(), mutate::all().count());
         assert_eq!(ids(&["skew."], &["skew."]).unwrap_err().exit, Exit::NothingRan);
+    }
+
+    #[test]
+    fn mutants_name_what_their_cluster_lacks() {
+        let all = Capabilities::ALL;
+        let plain = Capabilities { raw_store: false, processes: false, ..Capabilities::ALL };
+        let mut lacking = BTreeMap::new();
+        for mutant in mutate::all() {
+            assert_eq!(need(mutant, Some(&all), true), None, "{}", mutant.id);
+            assert_eq!(need(mutant, None, true), Some(format!("the profile `{}`", mutant.profile)), "{}", mutant.id);
+            let is_store = matches!(mutant.means, Means::Store(_));
+            assert_eq!(need(mutant, Some(&all), false).is_some(), is_store, "{}", mutant.id);
+            if let Some(need) = need(mutant, Some(&plain), true) {
+                lacking.insert(mutant.caught_by, need);
+            }
+        }
+        assert_eq!(lacking["client.informer-equals-history"], Requirement::Processes.text());
+        assert!(lacking.values().any(|need| *need == Requirement::RawStore.text()), "{lacking:?}");
+        assert!(mutate::all().any(|mutant| need(mutant, Some(&plain), true).is_none()));
     }
 
     #[test]

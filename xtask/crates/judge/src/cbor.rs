@@ -16,12 +16,12 @@ const BASE64: u64 = 22;
 /// The fault of a value whose end is missing.
 const CUT: &str = "cut";
 
-/// Decodes a whole value. Every document in it, also one inside another, may have the tag in front.
+/// Decodes a whole value, with or without the tag in front.
 ///
 /// # Errors
 /// The value is damaged, uses what Kubernetes does not write, or does not end after the first item. Names the byte.
 pub fn decode(value: &[u8]) -> Result<Value, String> {
-    let mut reader = Reader { rest: value };
+    let mut reader = Reader::new(value, false);
     let decoded = reader.item(0).and_then(|decoded| match reader.rest {
         [] => Ok(decoded),
         _ => Err("bytes after the value"),
@@ -46,13 +46,14 @@ pub fn to_json(value: &[u8]) -> Result<AsJson, String> {
     decode(value).map(|decoded| as_json(&decoded))
 }
 
-/// Decodes the first value of a sequence (RFC 8742) like [`to_json`], and returns it with its length; None if its end is
-/// missing.
+/// Decodes the first value of a sequence (RFC 8742), which is a watch event, like [`to_json`], and returns it with its length;
+/// None if its end is missing. The value of the event's key `object` may have a tag of its own: an apiserver encodes the object
+/// as a document and embeds it (apimachinery, runtime/extension.go, `MarshalCBOR`). It writes no such tag elsewhere.
 ///
 /// # Errors
 /// The value is damaged, or uses what Kubernetes does not write. Names the byte.
 pub fn first_to_json(sequence: &[u8]) -> Result<Option<(AsJson, usize)>, String> {
-    let mut reader = Reader { rest: sequence };
+    let mut reader = Reader::new(sequence, true);
     match reader.item(0) {
         Ok(decoded) => Ok(Some((as_json(&decoded), sequence.len() - reader.rest.len()))),
         Err(CUT) => Ok(None),
@@ -121,12 +122,23 @@ fn float(number: f64) -> String {
 
 struct Reader<'a> {
     rest: &'a [u8],
+    is_event: bool,
 }
 
 /// The head of an item: its major type, and its argument; None for an indefinite length.
 type Head = (u8, Option<u64>);
 
 impl<'a> Reader<'a> {
+    fn new(value: &'a [u8], is_event: bool) -> Reader<'a> {
+        let mut reader = Reader { rest: value, is_event };
+        reader.skip_tag();
+        reader
+    }
+
+    fn skip_tag(&mut self) {
+        self.rest = self.rest.strip_prefix(CBOR).unwrap_or(self.rest);
+    }
+
     /// The fault with the byte of the value at which the reader is.
     fn fault(&self, why: &str, value: &[u8]) -> String {
         format!("{why} at byte {} of {}", value.len() - self.rest.len(), value.len())
@@ -136,8 +148,6 @@ impl<'a> Reader<'a> {
         if depth > DEEPEST {
             return Err("nested too deep");
         }
-        // The object in a watch event has a tag of its own (apimachinery, runtime/extension.go, `MarshalCBOR`).
-        self.rest = self.rest.strip_prefix(CBOR).unwrap_or(self.rest);
         if let Some((simple, rest)) = self.rest.split_first().filter(|(first, _)| **first >> 5 == 7) {
             self.rest = rest;
             return self.simple(simple & 0x1f);
@@ -164,6 +174,9 @@ impl<'a> Reader<'a> {
                         return Err("a key that is not a string");
                     }
                     let key = text(self.string(major, length)?)?;
+                    if self.is_event && depth == 0 && key == "object" {
+                        self.skip_tag();
+                    }
                     let value = self.item(depth + 1)?;
                     if entries.insert(key, value).is_some() {
                         return Err("a key that occurs twice");
@@ -294,7 +307,6 @@ mod tests {
             (b"\xbf\x41a\x01\xff", json!({"a": 1})),
             (b"\xd9\xd9\xf7\xa2\x41a\x01\x41b\x80", json!({"a": 1, "b": []})),
             (b"\x5f\x42ab\x41c\xff", json!("abc")),
-            (b"\xd9\xd9\xf7\xa1\x41a\xd9\xd9\xf7\xa1\x41b\x01", json!({"a": {"b": 1}})),
         ] {
             assert_eq!(decode(bytes), Ok(value), "{bytes:02x?}");
         }
@@ -343,11 +355,11 @@ mod tests {
     #[test]
     fn sequence_is_read_value_by_value() {
         let (first, second) =
-            (&b"\xd9\xd9\xf7\xa1\x41a\xd9\xd9\xf7\xf9\x3c\x00"[..], &b"\xd9\xd9\xf7\x9f\x41b\xff"[..]);
+            (&b"\xd9\xd9\xf7\xa1\x46object\xd9\xd9\xf7\xf9\x3c\x00"[..], &b"\xd9\xd9\xf7\x9f\x41b\xff"[..]);
         let sequence = [first, second].concat();
         let shown =
             |text: &str, has_float, bytes: &[u8]| Ok(Some((AsJson { text: text.into(), has_float }, bytes.len())));
-        assert_eq!(first_to_json(&sequence), shown(r#"{"a":1}"#, true, first));
+        assert_eq!(first_to_json(&sequence), shown(r#"{"object":1}"#, true, first));
         assert_eq!(first_to_json(&sequence[first.len()..]), shown(r#"["b"]"#, false, second));
         for value in [first, second] {
             for length in 0..value.len() {
@@ -356,6 +368,28 @@ mod tests {
         }
         let why = first_to_json(b"\xd9\xd9\xf7\xa1\x01\x02").unwrap_err();
         assert_eq!(why, "a key that is not a string at byte 5 of 6");
+    }
+
+    #[test]
+    fn inner_tag_is_accepted_only_before_the_object_of_an_event() {
+        let event = b"\xd9\xd9\xf7\xa2\x44type\x45ADDED\x46object\xd9\xd9\xf7\xa1\x41n\x01";
+        let (json, length) = first_to_json(event).unwrap().unwrap();
+        assert_eq!((json.text.as_str(), length), (r#"{"object":{"n":1},"type":"ADDED"}"#, event.len()));
+        // The body of a GET is the same bytes without a stream around them.
+        for refused in [decode(event).map(|_| ()), to_json(event).map(|_| ())] {
+            assert_eq!(refused.unwrap_err(), "an item that Kubernetes does not write at byte 25 of 29");
+        }
+        for elsewhere in [
+            &b"\xd9\xd9\xf7\xa1\x44type\xd9\xd9\xf7\x45ADDED"[..],
+            b"\xd9\xd9\xf7\xa1\x46object\xd9\xd9\xf7\xa1\x46object\xd9\xd9\xf7\x01",
+            b"\xd9\xd9\xf7\xa1\x46object\xd9\xd9\xf7\xd9\xd9\xf7\x01",
+            b"\xd9\xd9\xf7\x81\xa1\x46object\xd9\xd9\xf7\x01",
+            b"\xd9\xd9\xf7\xa1\xd9\xd9\xf7\x46object\x01",
+            b"\xd9\xd9\xf7\xd9\xd9\xf7\x01",
+        ] {
+            assert!(first_to_json(elsewhere).is_err(), "{}", elsewhere.escape_ascii());
+            assert!(decode(elsewhere).is_err(), "{}", elsewhere.escape_ascii());
+        }
     }
 
     #[test]
@@ -374,6 +408,7 @@ mod tests {
             (b"\xc0\x61a", "does not write"),
             (b"\x3b\xff\xff\xff\xff\xff\xff\xff\xff", "below 64 bits"),
             (b"\xd9\xd9\xf7\xd9\xd9\xf7\x01", "does not write"),
+            (b"\xd9\xd9\xf7\xa1\x41a\xd9\xd9\xf7\xa1\x41b\x01", "does not write"),
             (&b"\x81".repeat(100), "too deep"),
         ] {
             let why = decode(bytes).unwrap_err();

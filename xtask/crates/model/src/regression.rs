@@ -25,7 +25,8 @@ pub struct Regression {
     pub profile: Option<String>,
     /// How often the check runs at most until it fails: some defects are races.
     pub tries: u32,
-    /// A part of the failure's text. Another failure is not this defect.
+    /// A part of the failure's text. Another failure is not this defect. Required if the check is an expected failure of
+    /// the release: an expected failure with this text is the defect, any other one counts as a pass.
     pub says: Option<String>,
     /// The runs that did not find the defect. None: the check must find it.
     pub tried: Option<Tried>,

@@ -18,7 +18,7 @@ use crate::error::CheckError;
 use crate::object::Object;
 use crate::record::{Recorder, key};
 pub(crate) use lines::take_line;
-use lines::{Line, Lines};
+use lines::{Damaged, Fault, Line, Lines};
 
 /// The parameters of a watch. `Default` is a watch of all objects with `resourceVersion` unset.
 #[derive(Clone, Debug, Default)]
@@ -249,7 +249,11 @@ impl Watch {
             Err(_) => return Ok(Next::Nothing),
             Ok(Ok(Some(line))) => line,
             Ok(Ok(None)) => return Ok(self.finish(End::Server)),
-            Ok(Err(error)) => return Ok(self.finish(End::Broken { error })),
+            Ok(Err(Fault::Transport(error))) => return Ok(self.finish(End::Broken { error })),
+            // An end would hide it: some readers wait for one.
+            Ok(Err(Fault::Event(Damaged { sent, why }))) => {
+                return Err(anyhow!(why).context(format!("{} sent {sent}", self.describe())).into());
+            }
         };
         Ok(Next::Event(Box::new(self.take(line)?)))
     }
@@ -292,7 +296,12 @@ impl Watch {
                     }
                 }
                 Next::End => {
-                    let text = format!("{} ended before {what}; it sent {}", self.describe(), summary(&events));
+                    let broken = match self.end() {
+                        Some(End::Broken { error }) => format!("; the connection broke: {error}"),
+                        _ => String::new(),
+                    };
+                    let seen = summary(&events);
+                    let text = format!("{} ended before {what}; it sent {seen}{broken}", self.describe());
                     // A server that reports its own error proves nothing about the events that it would have sent.
                     let last = events.last().map(|event| &event.frame.kind);
                     let cannot = matches!(last, Some(FrameKind::Error { code: 500.., .. }));

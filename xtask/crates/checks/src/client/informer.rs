@@ -12,7 +12,7 @@ use judge::schema::decode_object;
 use model::history::{Change, Frame, FrameKind, Revision};
 use serde_json::json;
 
-use super::{TOOL, program_arguments, run_program};
+use super::{START, TOOL, program_arguments, run_program};
 use crate::support::assertions::changes;
 use suite::object::config_map;
 use suite::prelude::*;
@@ -39,9 +39,19 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(informers),
 }];
 
-/// The rounds. Each begins with empty caches and ends with a judgement.
-const QUIET: &str = "quiet";
-const DISTURBED: &str = "disturbed";
+/// A round begins with empty caches and ends with a judgement.
+#[derive(Clone, Copy)]
+struct Round {
+    name: &'static str,
+    /// The longest life of its programs, in seconds on the reference machine.
+    ///
+    /// Both rounds fit into the time of the case. At the end of that time the log of a program is lost, and with it the
+    /// requests that show what an informer waited for.
+    limit: f64,
+}
+
+const QUIET: Round = Round { name: "quiet", limit: 40.0 };
+const DISTURBED: Round = Round { name: "disturbed", limit: 70.0 };
 /// Few names, so that each lives several times.
 const NAMES: u32 = 6;
 const WRITES: usize = 40;
@@ -49,8 +59,6 @@ const WRITES: usize = 40;
 const METADATA: &str = "metadata";
 /// The program answers when all its informers have delivered it.
 const PROBE: &str = "probe";
-/// The longest life of the program, in seconds on the reference machine.
-const LONGEST: f64 = 80.0;
 
 /// How a process fills its caches.
 #[derive(Clone, Copy)]
@@ -74,9 +82,9 @@ async fn informers(ctx: &Ctx) -> Verdict {
 
 /// Runs the informers until they have delivered a marker after `work`, and judges them. `work` returns the revisions between
 /// which their watches broke, and had all continued.
-async fn round(ctx: &Ctx, name: &str, work: impl Future<Output = Verdict<(u64, u64)>>) -> Verdict<Examined> {
-    let marker_name = &format!("marker-{name}");
-    let run = |mode| run_client(ctx, ready(name, mode), marker_name, mode);
+async fn round(ctx: &Ctx, round: Round, work: impl Future<Output = Verdict<(u64, u64)>>) -> Verdict<Examined> {
+    let marker_name = &format!("marker-{}", round.name);
+    let run = |mode| run_client(ctx, round, marker_name, mode);
     let logs = async { futures::try_join!(run(MODES[0]), run(MODES[1])) };
     let work = async {
         let done = work.await;
@@ -98,7 +106,7 @@ async fn round(ctx: &Ctx, name: &str, work: impl Future<Output = Verdict<(u64, u
     let contents = &contents(ctx, history);
     let (mut all, mut uncompared) = (Examined::default(), Vec::new());
     for (mode, log) in MODES.into_iter().zip([logs.0, logs.1]) {
-        let ready = format!("{prefix}{}", ready(name, mode));
+        let ready = format!("{prefix}{}", ready(round, mode));
         let first = history.iter().find(|change| *change.key == *ready).map_or(0, |change| change.rev.cast_unsigned());
         let scene = Scene { changes: history, prefix, contents, first, broken, last: marker.rv() };
         uncompared.extend(judged(ctx, mode, &log, &scene, &mut all)?);
@@ -168,22 +176,22 @@ fn record(ctx: &Ctx, prefix: &str, lines: &[Line], place: &str) {
 }
 
 /// Runs the program until its informers have delivered the marker; returns its log.
-async fn run_client(ctx: &Ctx, ready: String, marker: &str, mode: Mode) -> Verdict<String> {
+async fn run_client(ctx: &Ctx, round: Round, marker: &str, mode: Mode) -> Verdict<String> {
     let mut args = program_arguments(ctx).await?;
-    args.extend(["--ready".to_owned(), ready, "--marker".to_owned(), marker.to_owned()]);
+    args.extend(["--ready".to_owned(), ready(round, mode), "--marker".to_owned(), marker.to_owned()]);
     args.extend(mode.watch_list.then(|| "--watch-list".to_owned()));
-    run_program(ctx, args, LONGEST).await
+    run_program(ctx, args, round.limit).await
 }
 
 /// The ConfigMap that the program creates when its caches are filled.
-fn ready(round: &str, mode: Mode) -> String {
-    format!("ready-{round}-{}", mode.name)
+fn ready(round: Round, mode: Mode) -> String {
+    format!("ready-{}-{}", round.name, mode.name)
 }
 
 /// Writes while no watch breaks.
 async fn quiet(ctx: &Ctx) -> Verdict<(u64, u64)> {
     told(ctx, QUIET, "").await?;
-    write(ctx, QUIET).await?;
+    write(ctx, QUIET.name).await?;
     Ok((0, 0))
 }
 
@@ -202,12 +210,12 @@ async fn disturbed(ctx: &Ctx) -> Verdict<(u64, u64)> {
     Ok((broke.cast_unsigned(), probe.rv()))
 }
 
-/// Waits for the answers of both programs.
-async fn told(ctx: &Ctx, round: &str, suffix: &str) -> Verdict {
+/// Waits for the answers of both programs, until they have ended. At its own limit a program reports its requests.
+async fn told(ctx: &Ctx, round: Round, suffix: &str) -> Verdict {
     for mode in MODES {
         let name = format!("{}{suffix}", ready(round, mode));
         let what = format!("the answer {name} of {TOOL}");
-        suite::wait::until(&what, ctx.limit(60.0), Duration::from_millis(200), || async {
+        suite::wait::until(&what, ctx.limit(round.limit + START), Duration::from_millis(200), || async {
             let status = ctx.api.try_get(&CONFIG_MAPS, &name, "").await?.status;
             Ok(if status == 200 { Ok(()) } else { Err(format!("status {status}")) })
         })
@@ -243,6 +251,11 @@ fn labelled(ctx: &Ctx, name: &str) -> Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_rounds_fit_into_the_time_of_the_case() {
+        assert!(QUIET.limit + DISTURBED.limit + START <= suite::ctx::CASE_LIMIT.as_secs_f64());
+    }
 
     #[test]
     fn every_informer_of_whole_objects_needs_a_comparison() {

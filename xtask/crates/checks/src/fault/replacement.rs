@@ -11,6 +11,9 @@ use suite::wait;
 /// The program that changes files of a member that does not run.
 pub(super) const TOOL: &str = "faults";
 
+/// The message of a member that starts (embed/etcd.go).
+pub(super) const STARTING: &str = "starting an etcd server";
+
 /// The folder of a member, for a tool.
 pub(super) fn folder(place: usize) -> String {
     format!("{{run}}/main-{}", place + 1)
@@ -36,41 +39,87 @@ impl Member {
         let peer_urls = members[place].peer_urls(id).await?;
         Ok(Member { place, id, peer_urls })
     }
+
+    /// Replaces the member, which ended by itself, because the profile has other checks. Returns the failure.
+    async fn replace(&self, ctx: &Ctx, members: &[Store], failure: String) -> CheckError {
+        let Member { place, id, peer_urls } = self;
+        let replaced = async {
+            // The engine ends the suite when it finds a component that ended by itself.
+            ctx.control.apply(&component(*place), Action::Kill).await?;
+            let leading = agreed_leader(ctx, members, Some(*place)).await?;
+            remove(ctx, &members[leading], *id).await?;
+            join(ctx, &members[leading], (&members[*place], *place), peer_urls).await
+        };
+        let kept = replaced.await.err().map(|error| format!("; it could not be replaced: {error:?}"));
+        CheckError::failed(failure + &kept.unwrap_or_default())
+    }
 }
 
 /// Starts a member by this action. If it ends by itself, its data do not open: that is a failure, and the member is
-/// replaced, because the profile has other checks. `story` says what happened to the member before: "was killed".
+/// replaced. `story` says what happened to the member before: "was killed".
 pub(super) async fn start_or_replace(
     ctx: &Ctx,
     members: &[Store],
-    Member { place, id, peer_urls }: &Member,
+    member: &Member,
     action: Action,
     story: &str,
 ) -> Verdict {
-    let name = component(*place);
+    let name = component(member.place);
     let before = ctx.control.log(&name)?;
     match ctx.control.apply(&name, action).await {
         Err(CheckError::Errored(error)) if ended_by_itself(&format!("{error:#}")) => {
             let log = ctx.control.log(&name).unwrap_or_default();
             let last = fatal_line(log.strip_prefix(&before).unwrap_or(&log)).unwrap_or("its log has no fatal line");
-            let text = format!("{name} {story} and does not start: {last}\n{error:#}");
-            let replaced = async {
-                let leading = agreed_leader(ctx, members, Some(*place)).await?;
-                remove(ctx, &members[leading], *id).await?;
-                join(ctx, &members[leading], (&members[*place], *place), peer_urls).await
-            };
-            let kept = replaced.await.err().map(|error| format!("; it could not be replaced: {error:?}"));
-            Err(CheckError::failed(text + &kept.unwrap_or_default()))
+            let failure = format!("{name} {story} and does not start: {last}\n{error:#}");
+            Err(member.replace(ctx, members, failure).await)
         }
         other => other,
     }
 }
 
+/// [`start_or_replace`], and the same for a member that starts and ends by itself before it has everything up to a
+/// revision.
+pub(super) async fn start_and_catch_up(
+    ctx: &Ctx,
+    members: &[Store],
+    member: &Member,
+    (action, story): (Action, &str),
+    last: i64,
+) -> Verdict {
+    start_or_replace(ctx, members, member, action, story).await?;
+    let name = component(member.place);
+    // Not only when the time is up: the engine ends the suite soon after a component.
+    let end = wait::until("the member to catch up", ctx.limit(60.0), POLL_INTERVAL, || async {
+        let seen = match members[member.place].revision().await {
+            Ok(revision) if revision >= last => return Ok(Ok(None)),
+            Ok(revision) => return Ok(Err(format!("it is at revision {revision} of {last}"))),
+            Err(error) => error.to_string(),
+        };
+        Ok(own_end(&ctx.control.log(&name)?).map(|line| Some(line.to_owned())).ok_or(seen))
+    });
+    match end.await? {
+        Some(line) => {
+            let failure = format!("{name} {story}, starts, and ends before it has caught up: {line}");
+            Err(member.replace(ctx, members, failure).await)
+        }
+        None => Ok(()),
+    }
+}
+
 /// Whether the error of a start shows that etcd ended for a reason of its own.
 pub(super) fn ended_by_itself(error: &str) -> bool {
-    // A signal comes from the machine: its memory was used up, or the run ends.
-    let of_machine = ["address already in use", "no space left on device", "signal: "];
-    error.contains("before it was ready") && !of_machine.iter().any(|reason| error.contains(reason))
+    error.contains("before it was ready") && !is_of_machine(error)
+}
+
+/// Whether the machine ended a program. It sends a signal if its memory is used up, or if the run ends.
+fn is_of_machine(error: &str) -> bool {
+    ["address already in use", "no space left on device", "signal: "].iter().any(|reason| error.contains(reason))
+}
+
+/// The line of a log that says why a member has ended for a reason of its own since its last start.
+fn own_end(log: &str) -> Option<&str> {
+    let start = log.rfind(STARTING).unwrap_or(0);
+    fatal_line(&log[start..]).filter(|line| !is_of_machine(line))
 }
 
 /// The last line of a log that says why the program ended. The stacks of a Go panic are below it.
@@ -132,6 +181,21 @@ mod tests {
             assert_eq!(fatal_line(&(begin.clone() + &end)), Some(expected));
         }
         assert_eq!(fatal_line(&line("info", "no panic: here")), None);
+    }
+
+    #[test]
+    fn only_an_own_end_after_the_last_start_counts() {
+        let line = |level: &str, message: &str| format!("{{\"level\":\"{level}\",\"msg\":\"{message}\"}}\n");
+        let (start, fault) = (line("info", STARTING), line("panic", "failed to find database snapshot file"));
+        let full = line("fatal", "failed to save Raft snapshot: no space left on device");
+        for (log, expected) in [
+            (start.clone() + &fault, Some(fault.trim_end())),
+            (start.clone() + &fault + &start, None),
+            (start.clone() + &full, None),
+            (String::new(), None),
+        ] {
+            assert_eq!(own_end(&log), expected, "{log}");
+        }
     }
 
     #[test]

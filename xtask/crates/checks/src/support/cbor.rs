@@ -5,7 +5,8 @@ use serde_json::Value;
 
 pub(crate) use judge::decode::CBOR as TAG;
 
-/// Succeeds if the document is one tagged item whose maps all have their keys in byte order, without duplicates.
+/// Succeeds if the document is one tagged item whose maps all have their keys in byte order, without duplicates. No item in it
+/// has a tag: a custom resource has only the types of JSON.
 pub(crate) fn sorted(document: &[u8]) -> Result<(), String> {
     let rest = document.strip_prefix(TAG).ok_or("it does not begin with the tag d9 d9 f7")?;
     let end = item(rest)?;
@@ -33,7 +34,7 @@ fn item(bytes: &[u8]) -> Result<&[u8], String> {
             }
             Ok(rest)
         }
-        _ => item(rest),
+        _ => Err(format!("an inner item has the tag {argument}")),
     }
 }
 
@@ -131,6 +132,8 @@ mod tests {
             ("unsorted within", b"\xd9\xd9\xf7\x81\xa2Baa\x01Az\x02"),
             ("a key twice", b"\xd9\xd9\xf7\xa2Aa\x01Aa\x02"),
             ("no tag", b"\xa1Aa\x01"),
+            ("an inner tag", b"\xd9\xd9\xf7\xa1Aa\xd9\xd9\xf7\x01"),
+            ("the tag twice", b"\xd9\xd9\xf7\xd9\xd9\xf7\x01"),
             ("cut off", b"\xd9\xd9\xf7\xa1Aa"),
             ("a cut text", b"\xd9\xd9\xf7\x45ab"),
             ("an indefinite map", b"\xd9\xd9\xf7\xbfAa\x01\xff"),

@@ -10,6 +10,22 @@ use kube::client::Body;
 
 use crate::api::chain;
 
+/// Why a body has no next event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The connection broke.
+    Transport(String),
+    /// The server sent bytes that are not an event.
+    Event(Damaged),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Damaged {
+    /// The first of the bytes, printable.
+    pub(super) sent: String,
+    pub(super) why: String,
+}
+
 /// The media type of a watch whose client accepts CBOR (apiserver, pkg/endpoints/handlers/watch.go).
 const CBOR_SEQUENCE: &str = "application/cbor-seq";
 
@@ -34,10 +50,10 @@ impl Lines {
         Lines { body: BodyStream::new(body), buffer: BytesMut::new(), is_cbor }
     }
 
-    /// The next event; None at the end of the body. Cancel-safe: no data is lost.
-    pub(super) async fn next(&mut self) -> Result<Option<Line>, String> {
+    /// The next event; None at the end of the body. Cancel-safe: no data is lost. A damaged event stays the next one.
+    pub(super) async fn next(&mut self) -> Result<Option<Line>, Fault> {
         loop {
-            if let Some(line) = self.take()? {
+            if let Some(line) = self.take().map_err(Fault::Event)? {
                 return Ok(Some(line));
             }
             match self.body.next().await {
@@ -46,16 +62,18 @@ impl Lines {
                         self.buffer.extend_from_slice(&data);
                     }
                 }
-                Some(Err(error)) => return Err(chain(&error)),
+                Some(Err(error)) => return Err(Fault::Transport(chain(&error))),
                 None if self.buffer.is_empty() => return Ok(None),
                 None => {
-                    return Err(format!("the stream ended within an event, after {} bytes of it", self.buffer.len()));
+                    let length = self.buffer.len();
+                    let why = format!("the stream ended within an event, after {length} bytes of it");
+                    return Err(Fault::Transport(why));
                 }
             }
         }
     }
 
-    fn take(&mut self) -> Result<Option<Line>, String> {
+    fn take(&mut self) -> Result<Option<Line>, Damaged> {
         match self.is_cbor {
             true => take_value(&mut self.buffer),
             false => Ok(take_line(&mut self.buffer).map(|json| Line { json, has_float: false })),
@@ -72,12 +90,20 @@ pub(crate) fn take_line(buffer: &mut BytesMut) -> Option<Bytes> {
 }
 
 /// Removes the next complete value of a sequence from the front. The server writes the tag before each of them.
-pub(super) fn take_value(buffer: &mut BytesMut) -> Result<Option<Line>, String> {
-    let decoded = cbor::first_to_json(buffer).map_err(|why| format!("an event in CBOR cannot be decoded: {why}"))?;
-    let Some((json, length)) = decoded else { return Ok(None) };
-    if !buffer.starts_with(decode::CBOR) {
-        return Err(format!("an event in CBOR does not begin with the tag d9 d9 f7: {}", json.text));
+pub(super) fn take_value(buffer: &mut BytesMut) -> Result<Option<Line>, Damaged> {
+    let begin = &buffer[..buffer.len().min(decode::CBOR.len())];
+    if !decode::CBOR.starts_with(begin) {
+        return Err(damaged(buffer, "an event in CBOR does not begin with the tag d9 d9 f7".into()));
     }
+    let decoded = cbor::first_to_json(buffer)
+        .map_err(|why| damaged(buffer, format!("an event in CBOR cannot be decoded: {why}")))?;
+    let Some((json, length)) = decoded else { return Ok(None) };
     buffer.advance(length);
     Ok(Some(Line { json: json.text.into(), has_float: json.has_float }))
+}
+
+fn damaged(buffer: &[u8], why: String) -> Damaged {
+    const SHOWN: usize = 500;
+    let dots = if buffer.len() > SHOWN { "…" } else { "" };
+    Damaged { sent: format!("{}{dots}", buffer[..buffer.len().min(SHOWN)].escape_ascii()), why }
 }

@@ -52,12 +52,94 @@ fn events_in_cbor_split_at_any_byte_are_read_whole() {
         assert_eq!(seen, expected.map(|(json, has_float)| (json.to_owned(), has_float)), "{split}");
         assert!(buffer.is_empty(), "{split}");
     }
-    for (damaged, part) in
-        [(&b"\xd9\xd9\xf7\xa1\x01\x02"[..], "not a string at byte 5"), (b"\xa0", "the tag d9 d9 f7: {}")]
-    {
-        let why = take_value(&mut BytesMut::from(damaged)).unwrap_err();
-        assert!(why.contains(part), "{why}");
+    let long = [&b"\xa0"[..], &[0; 1000]].concat();
+    for (bytes, part) in [(NUMBER_AS_KEY, "not a string at byte 5"), (UNTAGGED, UNTAGGED_WHY), (&long, UNTAGGED_WHY)] {
+        let damaged = take_value(&mut BytesMut::from(bytes)).unwrap_err();
+        assert!(damaged.why.contains(part) && damaged.sent.len() <= 2010, "{damaged:?}");
     }
+}
+
+const NUMBER_AS_KEY: &[u8] = b"\xd9\xd9\xf7\xa1\x01\x02";
+/// Its first item is longer than the event.
+const UNTAGGED: &[u8] = b"{\"type\":\"ADDED\"}\n";
+const UNTAGGED_WHY: &str = "does not begin with the tag d9 d9 f7";
+
+/// A watch of a server that sends this body and ends the stream.
+fn watch_of(body: &[u8], media_type: &'static str) -> Watch {
+    let headers =
+        http::HeaderMap::from_iter([(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media_type))]);
+    let recorder = Recorder::new(Clock::start(), "short-events", "main");
+    let record = Stream {
+        id: 7,
+        client: "ap-own".into(),
+        transport: "HTTP/2".into(),
+        prefix: key(PREFIX),
+        selector: None,
+        start: Start::Unset,
+        query: "watch=true".into(),
+        resumes: None,
+        opened: 0,
+        frames: Vec::new(),
+        closed: 0,
+        end: End::Client,
+    };
+    let mut watch = watch(&recorder, true);
+    watch.lines = Some(Lines::new(body.to_vec().into(), &headers));
+    watch.record = Some(record);
+    watch
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+}
+
+/// No time-out ends these reads: the whole body is there.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn damaged_event_is_an_error_for_every_reader() {
+    let good = event_in_cbor("ADDED", "a", 7, "x");
+    for (first, damaged, media_type, part) in [
+        (&good[..], NUMBER_AS_KEY, "application/cbor-seq", "a key that is not a string at byte 5 of 6"),
+        (&good, UNTAGGED, "application/cbor-seq", UNTAGGED_WHY),
+        (b"", b"[]\n", JSON, "the event is not a JSON object"),
+    ] {
+        let body = [first, damaged].concat();
+        let stream = || watch_of(&body, media_type);
+        let (mut one, mut to, mut end) = (stream(), stream(), stream());
+        let results = block_on(async {
+            if !first.is_empty() {
+                assert!(one.next(LIMIT).await.unwrap().is_some());
+            }
+            let one = one.next(LIMIT).await.map(|_| ());
+            [one, to.read_to(9, LIMIT).await.map(|_| ()), end.read_to_end(LIMIT).await.map(|_| ())]
+        });
+        for result in results {
+            let Err(CheckError::Errored(error)) = result else { panic!("{result:?}") };
+            let text = format!("{error:#}");
+            assert!(
+                text.starts_with(&format!("watch #7 of {PREFIX} (watch=true) sent ")) && text.contains(part),
+                "{text}"
+            );
+        }
+    }
+    // The damaged event stays, so a reader that continues does not see the end either.
+    let mut watch = watch_of(NUMBER_AS_KEY, "application/cbor-seq");
+    for _ in 0..2 {
+        assert!(block_on(watch.poll_any(LIMIT)).is_err());
+        assert_eq!(watch.end(), None);
+    }
+}
+
+#[test]
+fn reason_of_a_broken_connection_is_in_the_message() {
+    let event = event_in_cbor("ADDED", "a", 7, "x");
+    let mut watch = watch_of(&event[..event.len() - 1], "application/cbor-seq");
+    let Err(CheckError::Failed { message, .. }) = block_on(watch.read_to(9, LIMIT)) else { panic!() };
+    let why = format!("the stream ended within an event, after {} bytes of it", event.len() - 1);
+    let part = format!("ended before resource version 9; it sent nothing; the connection broke: {why}");
+    assert!(message.ends_with(&part), "{message}");
+    assert_eq!(watch.end(), Some(&End::Broken { error: why }));
 }
 
 /// The JSON of an object as a server writes it: the whole number `share` is floating point.

@@ -68,7 +68,8 @@ pub(super) fn shown(events: &[Event], says: Option<&str>) -> (Shown, String) {
             let said = says.is_none() || evidence.iter().chain([message]).any(|line| is_said(line));
             if said { Shown::Defect } else { Shown::OtherFailure }
         }
-        // The expected failure is another defect.
+        Outcome::ExpectedFailure { message, .. } if is_said(message) => Shown::Defect,
+        // Any other expected failure is another defect.
         Outcome::Passed | Outcome::ExpectedFailure { .. } | Outcome::UnexpectedPass { .. } => Shown::Passed,
         Outcome::Skipped { .. } => Shown::CannotRun,
         Outcome::Errored { .. } | Outcome::TimedOut { .. } => Shown::NoVerdict,
@@ -162,8 +163,10 @@ mod tests {
         assert_eq!(of(failed("2 faults", "an event is lost"), Some("is lost")), Shown::Defect);
         assert_eq!(of(failed("an event came twice", ""), Some("is lost")), Shown::OtherFailure);
         assert_eq!(of(Outcome::Passed, Some("is lost")), Shown::Passed);
-        let known = Outcome::ExpectedFailure { message: "is lost".into(), issue: String::new() };
-        assert_eq!(of(known, Some("is lost")), Shown::Passed);
+        let known = || Outcome::ExpectedFailure { message: "is lost".into(), issue: String::new() };
+        assert_eq!(of(known(), Some("is lost")), Shown::Defect);
+        assert_eq!(of(known(), Some("came twice")), Shown::Passed);
+        assert_eq!(of(known(), None), Shown::Passed);
         for nothing in
             [Outcome::errored("suite", "an event is lost"), Outcome::TimedOut { what: "an event is lost".into() }]
         {
