@@ -188,7 +188,7 @@ async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
             for (path, is_watch) in
                 [(object_path(resource, namespace, "a"), false), (list.clone(), false), (list, true)]
             {
-                let (request, answer) = read_as(ctx, &api, Request::get(path).accept(accept), is_watch).await?;
+                let (request, answer) = read_as(ctx, api, Request::get(path).accept(accept), is_watch).await?;
                 let what = format!("{request} that accepts {accept} over {}", transport.name());
                 expect_eq!(answer.status, status, "the status of {what}, answered {answer}");
                 if status == 406 {
