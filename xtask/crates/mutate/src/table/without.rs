@@ -76,7 +76,8 @@ pub static WITHOUT: &[(&str, &str)] = &[
         "The members exchange snapshots directly; a proxy sees none of them. etcd 3.7 itself has the defect \
          (targets/expectations.yaml). Unit tests: older_own_snapshot_after_the_received_one_is_found_until_the_next_one \
          and restarted_member_must_show_the_last_write (fault/snapshot_restart.rs), \
-         member_that_ends_at_its_start_is_refused and last_fatal_line_explains_the_end (fault/replacement.rs).",
+         member_that_ends_at_its_start_is_refused, only_an_own_end_after_the_last_start_counts and \
+         last_fatal_line_explains_the_end (fault/replacement.rs).",
     ),
     (
         "fault.etcd-unsupported-arch",
