@@ -179,7 +179,7 @@ pub(crate) struct SelectionOptions {
     /// Checks of this level and stronger ones [default for runs: should, or any level for checks named by --check]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) level: Option<LevelArg>,
-    /// storage, watch, list, rv, cc, client, fault or cluster, for `ci` also upstream; may be repeated
+    /// storage, watch, list, rv, cc, client, apf, fault, stress, cluster or suite, for `ci` also upstream; may be repeated
     #[arg(long = "suite", value_name = "SUITE")]
     pub(crate) suites: Vec<String>,
     /// Only on this profile; may be repeated

@@ -114,12 +114,19 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
         log.append(Event::ProcessorTime { at: now(), parts: booted.processor_time() });
     }
     (job.before_teardown)(&booted, green);
-    phase(log, "teardown", Exit::Infrastructure, || {
+    let ended = phase(log, "teardown", Exit::Infrastructure, || {
         // Keeps the stores as evidence unless everything is as expected.
         let evidence = (!green || interrupt::requested()).then(|| run.stores());
         booted.end(evidence.as_deref())
-    })?;
-    tested
+    });
+    after_teardown(tested, ended)
+}
+
+/// The result of a run whose teardown `ended` so. That it broke is in the log, where the verdict ranks it: a failed case,
+/// which was observed before, wins over it.
+pub(crate) fn after_teardown(tested: Result<(), Exit>, ended: Result<(), Exit>) -> Result<(), Exit> {
+    let ended = ended.err().filter(|exit| *exit != Exit::Infrastructure);
+    tested.err().into_iter().chain(ended).reduce(worse).map_or(Ok(()), Err)
 }
 
 fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result<(), Exit> {
@@ -236,4 +243,48 @@ pub(crate) fn tell_booted(log: &EventLog, info: &ClusterInfo, versions: &BTreeMa
         hardware: info.hardware.clone().map(Box::new),
         versions: versions.clone(),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Level;
+
+    use super::*;
+
+    fn case(outcome: Outcome) -> Event {
+        Event::CaseFinished {
+            at: now(),
+            case: "watch.a".into(),
+            check: "watch.a".into(),
+            profile: "default".into(),
+            level: Level::Must,
+            requirement: String::new(),
+            source: String::new(),
+            outcome,
+            seconds: 1.0,
+            counters: BTreeMap::new(),
+            repeat: String::new(),
+        }
+    }
+
+    /// The exit code of a run whose teardown breaks.
+    fn broken_teardown(outcome: Outcome, tested: Result<(), Exit>) -> Exit {
+        let folder = sys::Scratch::temporary("pipeline").unwrap();
+        let log = EventLog::create(&folder.path().join("events.jsonl"), None).unwrap();
+        log.append(case(outcome));
+        let ended = phase(&log, "teardown", Exit::Infrastructure, || Err::<(), _>(anyhow!("it hangs")));
+        let exit = finish(&log, Instant::now(), after_teardown(tested, ended));
+        // A report that is written again from the log has the same verdict.
+        assert_eq!(report::verdict::exit(&log.events()), exit);
+        exit
+    }
+
+    #[test]
+    fn failed_case_wins_over_a_teardown_that_broke_afterwards() {
+        assert_eq!(broken_teardown(Outcome::failed("x"), Ok(())), Exit::Conformance);
+        assert_eq!(broken_teardown(Outcome::Passed, Ok(())), Exit::Infrastructure);
+        assert_eq!(broken_teardown(Outcome::failed("x"), Err(Exit::Infrastructure)), Exit::Infrastructure);
+        assert_eq!(broken_teardown(Outcome::Passed, Err(Exit::Internal)), Exit::Internal);
+        assert_eq!(after_teardown(Ok(()), Err(Exit::Interrupted)), Err(Exit::Interrupted));
+    }
 }

@@ -293,9 +293,10 @@ func (c *components) forward(name string, reader *os.File) {
 	}
 }
 
+// describe uses the words of Rust's ExitStatus: the harness compares them with those of programs on its own machine.
 func describe(status unix.WaitStatus) string {
 	if status.Signaled() {
-		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal()))
+		return fmt.Sprintf("signal: %d (%s)", status.Signal(), unix.SignalName(status.Signal()))
 	}
 	return fmt.Sprintf("exit status: %d", status.ExitStatus())
 }

@@ -127,7 +127,7 @@ func (c *components) do(r *request) (message, error) {
 	case "timers":
 		return timers(time.Duration(r.Millis) * time.Millisecond)
 	case "measure":
-		return c.measure(r.Name, r.Program, r.Args, r.Env)
+		return c.measure(r.Name, r.Program, r.Args, r.Env, time.Duration(r.Millis)*time.Millisecond)
 	case "write":
 		return nil, writeFile(r.Path, os.FileMode(r.Mode), r.Data)
 	case "patience":
@@ -226,8 +226,11 @@ func timers(limit time.Duration) (message, error) {
 }
 
 // measure runs a program to its end and returns its output, its time in seconds, and how it ended. Several with the same
-// name may run at the same time.
-func (c *components) measure(name, program string, args []string, env map[string]string) (message, error) {
+// name may run at the same time. A program that runs longer than the limit is killed: the harness no longer waits for it,
+// and it would change what later checks see. The limit 0 is none.
+func (c *components) measure(
+	name, program string, args []string, env map[string]string, limit time.Duration,
+) (message, error) {
 	begin := time.Now()
 	name = fmt.Sprintf("%s/%d", name, c.measured.Add(1))
 	p, output, err := c.spawn(name, program, args, env)
@@ -235,6 +238,9 @@ func (c *components) measure(name, program string, args []string, env map[string
 		return nil, err
 	}
 	defer output.Close()
+	if limit > 0 {
+		defer time.AfterFunc(limit, func() { c.signal(name, int(unix.SIGKILL)) }).Stop()
+	}
 	text, err := io.ReadAll(output)
 	if err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ fn alone(context: &RunContext<'_>, target: &Target) -> Result<Exit, Failure> {
         print(&report::run_json(&ended.events));
     }
     match ended.broken {
-        Some(failure) => Err(failure),
+        Some(Failure { exit, error }) => Err(Failure { exit: report::verdict::worse(ended.exit, exit), error }),
         None => Ok(ended.exit),
     }
 }

@@ -55,11 +55,30 @@ fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
             if matches!(recorded, Some(Outcome::Skipped { .. })) {
                 continue;
             }
-            let Some(judgement) = run_judge.judge(check.id, profile) else { continue };
-            verdicts.push(Verdict { case, outcome: judgement.outcome(), recorded });
+            // Without its files, nothing is known of the case.
+            let outcome = run_judge.judge(check.id, profile).map_or_else(
+                || Outcome::errored("rejudge", "the case's profile has no recorded history"),
+                |judgement| judged(judgement.outcome(), recorded.as_ref()),
+            );
+            verdicts.push(Verdict { case, outcome, recorded });
         }
     }
     verdicts
+}
+
+/// The verdict, unless only the run itself knew more: a failure that it expected stays expected. If the traffic was cut
+/// short, which the history does not say, the history can only accuse.
+fn judged(outcome: Outcome, recorded: Option<&Outcome>) -> Outcome {
+    match (outcome, recorded) {
+        (Outcome::Failed { message, .. }, Some(known @ Outcome::ExpectedFailure { message: said, .. }))
+            if message == *said =>
+        {
+            known.clone()
+        }
+        (failed @ Outcome::Failed { .. }, _) => failed,
+        (_, Some(cut @ Outcome::Errored { phase, .. })) if phase == suite::TRAFFIC_PHASE => cut.clone(),
+        (outcome, _) => outcome,
+    }
 }
 
 /// The recorded outcome of a case: the outer `None` if it was not planned, the inner `None` if it did not end.
@@ -94,7 +113,14 @@ fn tell(folder: &Path, events: &[Event], verdicts: &[Verdict]) -> Exit {
         finished.saturating_sub(verdicts.len()),
         peak(),
     ));
-    verdicts.iter().map(|verdict| verdict.outcome.exit()).max().unwrap_or(Exit::NothingRan)
+    exit(verdicts.iter().map(|verdict| &verdict.outcome))
+}
+
+/// As in a run: a failed case wins over one without a verdict.
+fn exit<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Exit {
+    let exits: Vec<Exit> = outcomes.map(Outcome::exit).collect();
+    let failed = exits.iter().find(|exit| **exit == Exit::Conformance);
+    failed.or(exits.iter().max()).copied().unwrap_or(Exit::NothingRan)
 }
 
 /// The peak memory for the last line; empty if the kernel does not report it.
@@ -115,4 +141,47 @@ fn folder(paths: &Paths, given: Option<&str>) -> anyhow::Result<PathBuf> {
     let below: Vec<PathBuf> = below.filter_map(|entry| Some(entry.ok()?.path())).collect();
     let runs = folders.into_iter().chain(below).filter(|run| run_dir::recorded(run).1.is_dir());
     runs.max().with_context(|| format!("no run in {} has recorded histories", paths.reports.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_the_run_knew_still_counts() {
+        let cut = Outcome::errored(suite::TRAFFIC_PHASE, "the server was late");
+        let failed = Outcome::failed("an event is lost");
+        let expected_one = |message: &str| Outcome::ExpectedFailure { message: message.into(), issue: "i".into() };
+        let (known, other) = (expected_one("an event is lost"), expected_one("an event came twice"));
+        for (outcome, recorded, expected) in [
+            (Outcome::Passed, Some(&cut), &cut),
+            (failed.clone(), Some(&cut), &failed),
+            (failed.clone(), Some(&known), &known),
+            (failed.clone(), Some(&other), &failed),
+            (Outcome::Passed, Some(&Outcome::errored("not exercised", "x")), &Outcome::Passed),
+            (Outcome::Passed, Some(&failed), &Outcome::Passed),
+            (Outcome::Passed, None, &Outcome::Passed),
+        ] {
+            assert_eq!(&judged(outcome, recorded), expected, "{recorded:?}");
+        }
+    }
+
+    #[test]
+    fn failure_wins_over_an_error() {
+        let (failed, errored) = (Outcome::failed("x"), Outcome::errored("not exercised", "x"));
+        assert_eq!(exit([&Outcome::Passed, &failed, &errored].into_iter()), Exit::Conformance);
+        assert_eq!(exit([&Outcome::Passed, &errored].into_iter()), Exit::Infrastructure);
+        assert_eq!(exit([&Outcome::Passed].into_iter()), Exit::Ok);
+        assert_eq!(exit(std::iter::empty()), Exit::NothingRan);
+    }
+
+    #[test]
+    fn case_without_its_history_is_errored() {
+        let check = checks::all().find(|check| matches!(check.run, Run::Judge)).expect("a judge");
+        let case = check.case(check.profiles[0]);
+        let begun = |case: &str| Event::CaseStarted { at: String::new(), case: case.to_owned() };
+        let verdicts = verdicts(&[begun(&case)], &[]);
+        assert_eq!(verdicts.len(), 1);
+        assert_eq!((&verdicts[0].case, verdicts[0].outcome.exit()), (&case, Exit::Infrastructure));
+    }
 }

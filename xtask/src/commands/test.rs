@@ -23,7 +23,7 @@ use targets::Catalogue;
 use super::ci::{Ticker, console};
 use crate::args::TestOptions;
 use crate::expectations::{self, Expectations};
-use crate::pipeline::{finish, phase, tell_booted};
+use crate::pipeline::{after_teardown, finish, phase, tell_booted};
 
 /// The kind of store for which known failures are looked up; the cluster does not report the actual kind.
 const STORE: StoreKind = StoreKind::Etcd;
@@ -185,8 +185,8 @@ fn tested(
         }
     });
     publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
-    phase(log, "teardown", Exit::Infrastructure, || existing.end())?;
-    tested
+    let ended = phase(log, "teardown", Exit::Infrastructure, || existing.end());
+    after_teardown(tested, ended)
 }
 
 /// Reports the phase `connect` after its end, because the log did not exist earlier.

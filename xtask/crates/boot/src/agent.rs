@@ -125,10 +125,12 @@ impl Agent {
         self.ask_with(request, limit, OnInterrupt::Continue)
     }
 
-    /// Runs a program to completion, within `limit`. Returns its output and how long it took.
+    /// Runs a program to completion, within `limit`; then the agent kills it. Returns its output and how long it took.
     pub(crate) fn measure(&self, program: &Program, limit: Duration) -> anyhow::Result<(String, Duration)> {
         let Program { name, path, args, env, .. } = program;
-        let request = json!({ "do": "measure", "name": name, "program": path, "args": args, "env": env });
+        let millis = u64::try_from(limit.as_millis())?;
+        let request =
+            json!({ "do": "measure", "name": name, "program": path, "args": args, "env": env, "millis": millis });
         let answer = self.ask_with(request, limit, OnInterrupt::Stop)?;
         let output = answer["output"].as_str().unwrap_or_default().to_owned();
         match answer["ended"].as_str() {

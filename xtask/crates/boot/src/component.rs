@@ -3,6 +3,8 @@
 //! The host decides where the process runs, on this machine or in a guest: see `host`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -13,9 +15,11 @@ use reqwest::blocking::Client;
 use rustix::process::Signal;
 use sys::daemon::tail;
 use sys::deadline::{OnInterrupt, Probe, WaitError, pause, until};
+use sys::progress;
 
 use crate::component_names::{CONTROLLER_MANAGER, SCHEDULER};
 use crate::host::{Host, Program, Running};
+use crate::place::SLOW;
 
 /// How often the wait checks for an answer of the readiness probe; a probe itself takes a few milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
@@ -31,6 +35,15 @@ const LONGEST_REST: Duration = Duration::from_millis(250);
 /// The place of apiservers in [`Component::order`], and the last place, for components that need an apiserver.
 const APISERVER: u8 = 2;
 pub(crate) const LAST: u8 = APISERVER + 1;
+
+/// The words with which an apiserver ends that has not checked all Services within a minute after it began to serve
+/// (pkg/registry/core/rest/storage_core.go). Its second try would be three minutes after the first one, so on a slow
+/// machine one "TLS handshake timeout" is enough.
+const TOO_SLOW: &str = "unable to perform initial IP and Port allocation check";
+/// How many times such an apiserver is started.
+const STARTS: usize = 3;
+/// In the status of a process that SIGKILL ended.
+const KILLED: &str = "SIGKILL";
 
 /// Lines of the log in the error when a component dies.
 const LAST_LINES: usize = 25;
@@ -58,6 +71,8 @@ pub(crate) struct Component {
     before: Duration,
     /// Whether its process has started, and was not ready yet.
     starts: bool,
+    /// The length of its log at its last start.
+    log_start: u64,
     host: Arc<dyn Host>,
     running: Option<Box<dyn Running>>,
 }
@@ -112,6 +127,7 @@ impl Component {
             used: ProcessorTime::default(),
             before: Duration::ZERO,
             starts: false,
+            log_start: 0,
             host,
             running: None,
         }
@@ -148,6 +164,8 @@ impl Component {
             bail!("{} is running already", self.name);
         }
         let flags = self.flags.iter().map(|(name, value)| format!("--{name}={value}"));
+        // In a guest, the component's first output creates the file.
+        self.log_start = std::fs::metadata(&self.program.log).map_or(0, |log| log.len());
         self.running = Some(self.host.start(&self.program, flags.collect())?);
         self.starts = true;
         Ok(())
@@ -187,7 +205,7 @@ impl Component {
     }
 
     fn wait(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
-        let Component { name, program, ready, times, running, .. } = self;
+        let Component { name, program, ready, times, running, log_start, .. } = self;
         let Some(running) = running else { bail!("{name} is not running") };
         let what = format!("{name} to answer {:?} at {}", ready.expected, ready.url);
         let answers = ready.clone().asked_again_and_again();
@@ -206,20 +224,35 @@ impl Component {
         });
         ready.map_err(|error| match error {
             WaitError::Interrupted { .. } => error.into(),
-            _ => anyhow!("{error:#}\n{}", log_tail(&program.log)),
+            _ => {
+                let fatal = fatal_line(&program.log, *log_start).map(|line| format!("\n{line}")).unwrap_or_default();
+                anyhow!("{error:#}{fatal}\n{}", log_tail(&program.log))
+            }
         })
     }
 
     /// Starts the component and waits until it is ready. A failed start leaves no process, and does not count as a
-    /// failure: the caller has the error.
+    /// failure: the caller has the error. An apiserver that was too slow for itself is started again.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
-        self.launch()?;
-        let ready = self.wait_ready(OnInterrupt::Stop);
-        if ready.is_err() {
+        let mut attempt = 1;
+        loop {
+            self.launch()?;
+            let Err(error) = self.wait_ready(OnInterrupt::Stop) else { return Ok(()) };
+            let again = attempt < STARTS && self.was_too_slow(&error);
             // The error of the wait says more than an error of the kill.
             let _ = self.kill();
+            if !again {
+                return Err(error);
+            }
+            attempt += 1;
+            progress::say(&format!("{} ended: \"{TOO_SLOW}\" within a minute; start {attempt} of {STARTS}", self.name));
         }
-        ready
+    }
+
+    /// Whether it ended because this machine is slow.
+    fn was_too_slow(&mut self, error: &anyhow::Error) -> bool {
+        let is_slow = self.ready.factor >= SLOW && self.is_apiserver();
+        is_slow && self.has_died() && error.to_string().contains(TOO_SLOW)
     }
 
     /// Starts the component, or resumes it if it is suspended.
@@ -253,6 +286,28 @@ impl Component {
     pub(crate) fn ask_to_stop(&mut self) {
         // If the signal cannot be sent, the following stop kills the component.
         let _ = self.signal(Signal::TERM).and_then(|()| self.signal(Signal::CONT));
+    }
+
+    /// [`Component::kill`], for a component that must run until then. One that ended by itself stays as it is, so that
+    /// [`Component::first_failure`] still reports it.
+    pub(crate) fn kill_running(&mut self) -> anyhow::Result<()> {
+        self.must_run()?;
+        self.count_time();
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        running.kill()?;
+        // A guest may report an end only now.
+        if running.ended().is_some_and(|status| !status.contains(KILLED)) {
+            self.running = Some(running);
+        }
+        self.must_run()
+    }
+
+    /// Fails if it ended by itself.
+    pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
+        match self.first_failure() {
+            Some(failure) => bail!(failure),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
@@ -351,6 +406,18 @@ fn log_tail(log: &Path) -> String {
     format!("the last lines of {}:\n{}", log.display(), last_words(&tail(log, LAST_LINES + TRACE_LINES)))
 }
 
+/// The line with which klog ended the program, after this place in its log: "F1128 10:11:12.345678 1 hooks.go:203] …".
+/// The stacks of all goroutines follow it, up to megabytes of them.
+fn fatal_line(log: &Path, from: u64) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+    let is_date = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let is_fatal =
+        |line: &Vec<u8>| line.starts_with(b"F") && line.get(1..5).is_some_and(is_date) && line.get(5) == Some(&b' ');
+    lines.filter(is_fatal).last().map(|line| String::from_utf8_lossy(&line).into_owned())
+}
+
 /// The last lines. If the log ends with a Go panic, the lines around the panic's head: the message is above the stacks,
 /// which may be longer than the excerpt (etcd on a full disk).
 fn last_words(log: &str) -> String {
@@ -372,6 +439,19 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fatal_line_of_the_last_start_is_found_before_its_stacks() {
+        let line = |text: &str| format!("F1128 10:11:12.345678       1 hooks.go:203] PostStartHook failed: {text}\n");
+        let stacks = "goroutine 1 [running]:\nFoo()\nF123\n".repeat(10_000);
+        let scratch = sys::Scratch::temporary("fatal-line").unwrap();
+        let before = format!("I1128 a line\n{}{stacks}", line("earlier"));
+        let log = scratch.write("log", format!("{before}{}{stacks}", line("now")));
+        let from = before.len() as u64;
+        assert!(fatal_line(&log, from).unwrap().ends_with("failed: now"));
+        assert_eq!(fatal_line(&log, from + 1), None);
+        assert_eq!(fatal_line(&scratch.path().join("absent"), 0), None);
+    }
 
     #[test]
     fn panic_message_is_shown_even_with_long_stacks() {

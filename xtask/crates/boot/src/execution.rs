@@ -204,20 +204,37 @@ pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result
 /// Whether the output contains the version, or its commit. etcd's version is a constant in its sources, so a commit
 /// after v3.6.14 (built as `v3.6.14-3+508f4d23af05bc`) prints `etcd Version: 3.6.14` and `Git SHA: 508f4d23af05bc…`.
 fn names_version(output: &str, version: &str) -> bool {
-    output.contains(version.trim_start_matches('v'))
+    has_version(output, version.trim_start_matches('v'))
         || commit_of(version).is_some_and(|commit| output.contains(commit))
         || is_pre_release_of_another_name(output, version)
 }
 
+/// Whether the text has the number as a whole: 3.6.1 is neither in 3.6.16 nor in 3.6.1-rc.0.
+fn has_version(text: &str, number: &str) -> bool {
+    text.match_indices(number).any(|(at, _)| {
+        let before = text[..at].trim_end_matches('v');
+        let after = &text[at + number.len()..];
+        let goes_on = |c: char| c.is_ascii_alphanumeric() || "-+".contains(c);
+        let has_digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+        !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.')
+            && !after.starts_with(goes_on)
+            && !after.strip_prefix('.').is_some_and(has_digit)
+    })
+}
+
 /// The sources of a pre-release may still have the number of the branch that it was cut from: etcd v3.8.0-alpha.0 calls
 /// itself 3.7.0-beta.0. The digest of the file and its Go build information say what it is; only its major version is
-/// compared. A release must print its own number.
+/// compared. A changed checkout of a tag (v3.6.14-dirty) prints the number of the tag. A release must print its own.
 fn is_pre_release_of_another_name(output: &str, version: &str) -> bool {
     let number = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
     let Some(built) = number(version).filter(|built| !built.pre.is_empty() && built.build.is_empty()) else {
         return false;
     };
-    output.split_whitespace().filter_map(number).any(|printed| printed.major == built.major)
+    let is_it = |printed: semver::Version| match printed.pre.is_empty() {
+        true => (printed.major, printed.minor, printed.patch) == (built.major, built.minor, built.patch),
+        false => printed.major == built.major,
+    };
+    output.split_whitespace().filter_map(number).any(is_it)
 }
 
 /// The commit at the end of a version that is not a release.
@@ -270,6 +287,31 @@ mod tests {
             ["v3.6.15", "v3.6.14-3+608f4d23af05bc", "v3.6.15-3+508f", "v3.6.15+", "v0.0.0-archive+0123456789abcd"]
         {
             assert!(!names_version(etcd, version), "{version}");
+        }
+    }
+
+    #[test]
+    fn version_is_the_whole_printed_number() {
+        for (output, version) in [
+            ("Kubernetes v1.37.2\n", "v1.37.2"),
+            ("etcd Version: 3.6.16\nGit SHA: x\n", "v3.6.16"),
+            ("kine version v0.16.4 (HEAD)\n", "v0.16.4"),
+            ("Kubernetes v1.36.3-12+0123456789abcd-dirty\n", "v1.36.3-12+0123456789abcd-dirty"),
+            ("init (devel)\n", "(devel)"),
+            ("It is 3.6.16.", "v3.6.16"),
+            ("etcd Version: 3.6.14\n", "v3.6.14-dirty"),
+        ] {
+            assert!(names_version(output, version), "{output}");
+        }
+        for (output, version) in [
+            ("Kubernetes v1.37.21\n", "v1.37.2"),
+            ("etcd Version: 13.6.16\n", "v3.6.16"),
+            ("etcd Version: 3.6.16\n", "v3.6.1"),
+            ("Kubernetes v1.36.3-12+0123456789abcd\n", "v1.36.3"),
+            ("Kubernetes v1.37.2.1\n", "v1.37.2"),
+            ("Kubernetes v1.37.2\n", "v1.38.0-beta.0"),
+        ] {
+            assert!(!names_version(output, version), "{output}");
         }
     }
 

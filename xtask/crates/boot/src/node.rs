@@ -171,7 +171,8 @@ impl Once {
     }
 
     fn run(&self, program: &Program) -> anyhow::Result<()> {
-        let ran = self.host.run(program, Vec::new(), RUN);
+        // An emulated guest unpacks images for minutes.
+        let ran = self.host.run(program, Vec::new(), RUN.max(self.limit));
         ran.with_context(|| format!("{} {}", program.path.display(), program.args.join(" ")))?;
         Ok(())
     }

@@ -123,6 +123,10 @@ fn build_info(info: &BuildInfo, expected: &Expected<'_>) -> Vec<String> {
             if other_packages.contains(&info.path) {
                 differ("main package", &info.path, expected.package);
             }
+            // Otherwise the name of a variant would be in the report of an ordinary program.
+            for (name, value) in expected.target.selected().into_iter().flat_map(|variant| &variant.go_env) {
+                differ(name, setting(name), value);
+            }
             return differences;
         }
         Origin::Module { version } => differ("module version", &info.module.version, version),
@@ -234,6 +238,20 @@ mod tests {
             let differences = with_expected(origin, |expected| build_info(&found, expected).join("; "));
             assert_eq!(differences, expected, "{found:?}");
         }
+    }
+
+    #[test]
+    fn prebuilt_program_must_be_one_of_the_variant() {
+        let origin = prebuilt();
+        let base = with_expected(&origin, |expected| expected.target.clone());
+        let variant = "{name: new, about: '', go_env: {GORISCV64: rva23u64}}";
+        let target = Target { variants: vec![serde_yaml::from_str(variant).unwrap()], ..base };
+        let target = target.with_variant("new").unwrap();
+        let expected = Expected { target: &target, component: "etcd", package: SERVER, tags: "", origin: &origin };
+        let old = build_info(&info(SERVER, "v3.6.16", OURS), &expected);
+        assert_eq!(old, ["GORISCV64 is rva20u64, expected rva23u64"]);
+        let new = build_info(&info(SERVER, "v3.6.16", &changed("GORISCV64", "rva23u64")), &expected);
+        assert!(new.is_empty(), "{new:?}");
     }
 
     #[test]

@@ -144,6 +144,11 @@ impl Git {
         digest.add(self.line(&["rev-parse", "HEAD^{tree}"])?);
         for name in changed.chain(ignored) {
             digest.add_file(&self.root, Path::new(name))?;
+            // Git names a repository inside the tree, and a submodule, only by its folder.
+            let path = self.root.join(name);
+            if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                digest.add_folder(&path)?;
+            }
         }
         let dirty = !status.is_empty();
         let described =
@@ -248,6 +253,20 @@ mod tests {
         }
         std::fs::remove_file(dir.path().join("main.go")).unwrap();
         assert_ne!(inspect(dir.path()).unwrap().tree, clean.tree);
+    }
+
+    #[test]
+    fn repository_inside_the_tree_changes_the_digest() {
+        let dir = repository();
+        git(&dir, &["init", "--quiet", "near"]);
+        let digests: Vec<String> = ["package n\n", "package n // x\n", "package n\n"]
+            .map(|text| {
+                dir.write("near/n.go", text);
+                inspect(dir.path()).unwrap().tree
+            })
+            .into();
+        assert_ne!(digests[0], digests[1]);
+        assert_eq!(digests[0], digests[2]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use model::{Component, ComponentSet, EARLIER_MINORS, Source, component_of, earlier_name, is_minor};
 use sys::progress;
 
@@ -15,6 +15,9 @@ use crate::exported::{self, Import, Manifest};
 use crate::go::{self, Env, Toolchain};
 use crate::module::{self, Module};
 use crate::stamp::{self, Stamp};
+
+/// The input for folders outside a checkout.
+const OUTSIDE: &str = "folders outside";
 
 /// One component of the request.
 pub(crate) struct Job<'a> {
@@ -158,6 +161,21 @@ impl GoBuild {
         self.date_with(set, &self.env)
     }
 
+    /// Fails if the sources are no longer those of the key. The key would name a program that was built from other
+    /// sources, and a run would report a checkout as it was before.
+    pub(crate) fn must_be_unchanged(&self, set: &ComponentSet) -> anyhow::Result<()> {
+        let (dir, same) = match &self.tree {
+            Tree::Module(module) => (&module.dir, module::read(&self.go, set, &module.dir)?.files == module.files),
+            Tree::Checkout(checkout) => {
+                let outside = checkout.outside(&self.go, &self.dir, &self.env)?;
+                let tree = checkout::inspect(&checkout.root)?.tree;
+                (&checkout.root, tree == checkout.tree && outside.as_ref() == self.inputs.get(OUTSIDE))
+            }
+        };
+        ensure!(same, "the sources in {} changed during the build: build again", dir.display());
+        Ok(())
+    }
+
     fn date_with(&self, set: &ComponentSet, env: &Env) -> anyhow::Result<String> {
         match &self.tree {
             Tree::Module(module) if stamp::needs_date(&set.ldflags) => module.time(&self.go, set, env),
@@ -291,7 +309,7 @@ impl Prepared {
                 inputs.extend(stamp_inputs(&checkout.stamp));
                 inputs.insert("source tree".to_owned(), checkout.tree.clone());
                 inputs.insert("folder".to_owned(), component.checkout_dir.clone().unwrap_or_default());
-                inputs.extend(checkout.outside(&go, &dir, env)?.map(|d| ("folders outside".to_owned(), d)));
+                inputs.extend(checkout.outside(&go, &dir, env)?.map(|digest| (OUTSIDE.to_owned(), digest)));
                 let (tree, stamp) = (Tree::Checkout(checkout.clone()), checkout.stamp.clone());
                 let build = GoBuild { go, tree, dir, env: env.clone(), stamp, inputs, origin: Origin::Checkout };
                 Ok(Work::Build(Box::new(build)))
@@ -334,7 +352,7 @@ fn stamp_inputs(stamp: &Stamp) -> [(String, String); 3] {
         .map(|(name, value)| (name.to_owned(), value.clone()))
 }
 
-/// `DIR/ARCH/COMPONENT` or `DIR/COMPONENT`. The file is used in place, not copied.
+/// `DIR/ARCH/COMPONENT` or `DIR/COMPONENT`.
 fn find_prebuilt(dir: &Path, arch: &str, component: &str) -> anyhow::Result<PathBuf> {
     let places = [dir.join(arch).join(component), dir.join(component)];
     let file = places

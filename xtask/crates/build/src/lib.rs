@@ -17,6 +17,7 @@ mod go_release;
 mod go_tool;
 mod job;
 mod module;
+mod prebuilt;
 mod schema;
 mod stamp;
 
@@ -52,7 +53,8 @@ pub struct Request<'a> {
     pub components: &'a Components,
     /// `targets`, with the Go modules of the sets.
     pub targets_dir: &'a Path,
-    /// Binaries are stored below `components/`, resolved releases below `modules/`.
+    /// Binaries are stored below `components/`, copies of `prebuilt:` ones below `prebuilt/`, resolved releases below
+    /// `modules/`.
     pub cache_dir: &'a Path,
     /// Sources by set name. A set without an entry uses its pinned module.
     pub sources: BTreeMap<String, Source>,
@@ -105,7 +107,7 @@ pub enum Plan {
     Build { key: String, why: String, command: String },
     /// The release must be resolved before more is known.
     Resolve { why: String },
-    /// The file would be audited and used.
+    /// The file would be audited, copied and used.
     Take { path: PathBuf },
 }
 
@@ -294,6 +296,7 @@ fn run(
     })?;
     let seconds = phase.elapsed().as_secs_f64();
     phase.status("audit");
+    build.must_be_unchanged(job.set).with_context(|| format!("failed to build {label}"))?;
     let bytes = read(&output)?;
     let tags = job.set.tags.join(",");
     let info = audit::audit(&output, &bytes, &job.expected(request, &tags, &build.origin))?;
@@ -313,7 +316,7 @@ fn run(
     Ok((path, record))
 }
 
-/// Audits an existing file.
+/// Audits an existing file, and copies it.
 fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Artifact> {
     let name = &job.component.name;
     let bytes = read(file)?;
@@ -328,14 +331,16 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
         Some(info) if info.path != job.component.package => format!(", which is {}", info.path),
         Some(_) => String::new(),
     };
+    let sha256 = digest::sha256(&bytes);
+    let path = prebuilt::copy(request.cache_dir, name, &bytes, &sha256)?;
     progress::say(&format!("build {name} {version} {}: taken from {}{note}", request.target.name, file.display()));
     let (experimental_flags, unknown_values) = dialect(job, &version);
     Ok(Artifact {
         component: name.clone(),
         experimental_flags,
         unknown_values,
-        path: file.to_path_buf(),
-        sha256: digest::sha256(&bytes),
+        path,
+        sha256,
         size: bytes.len() as u64,
         source: job.source.clone(),
         version,

@@ -16,10 +16,12 @@ use crate::tree::{self, Look};
 use sys::store;
 
 /// Kinds of entries: a folder below the cache whose items are the entries, and the word for an entry.
-const KINDS: [(&str, &str); 13] = [
+const KINDS: [(&str, &str); 15] = [
     ("components", "built component"),
+    ("prebuilt", "prebuilt component"),
     ("exported", "components built elsewhere"),
     ("modules", "resolved release"),
+    ("schemas", "types of a release"),
     ("go", "Go toolchain"),
     ("debian/pool", "package"),
     ("debian/index", "index of packages"),

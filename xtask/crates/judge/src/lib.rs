@@ -96,7 +96,7 @@ pub struct Violation {
     pub evidence: Vec<String>,
 }
 
-/// How many violations a verdict shows: a reader needs the first ones.
+/// How many violations a verdict shows with their evidence: a reader needs the first ones.
 const SHOWN: usize = 5;
 
 /// Violations beyond this number are counted, but not kept.
@@ -164,19 +164,12 @@ fn judge_prepared(prepared: &Prepared<'_>, (id, judge): &(&str, PreparedJudge)) 
 impl Judgement {
     /// A violation takes precedence over missing exercise: an observed violation is certain.
     pub fn outcome(&self) -> Outcome {
-        if let Some(first) = self.violations.first() {
-            let more = match self.violations.len() {
-                1 => String::new(),
-                n => format!(" (and {} more violations)", n - 1),
-            };
-            let evidence = self.violations.iter().take(SHOWN).flat_map(|violation| {
-                std::iter::once(violation.message.clone()).chain(violation.evidence.iter().map(|e| format!("  {e}")))
-            });
-            return Outcome::Failed { message: format!("{}{more}", first.message), evidence: evidence.collect() };
-        }
         match &self.not_exercised {
-            Some(reason) => Outcome::errored("not exercised", reason.clone()),
-            None => Outcome::Passed,
+            Some(reason) if self.violations.is_empty() => Outcome::errored("not exercised", reason.clone()),
+            _ => {
+                let violations = self.violations.iter().map(|found| (found.message.as_str(), &found.evidence[..]));
+                Outcome::of_violations(violations, SHOWN)
+            }
         }
     }
 }
@@ -222,6 +215,14 @@ impl Findings {
         let seen = self.0.exercised.get(what).copied().unwrap_or(0);
         if seen < least && self.0.not_exercised.is_none() {
             self.0.not_exercised = Some(format!("{what}: {seen}, but a verdict needs at least {least}"));
+        }
+    }
+
+    /// Any of these prevents a verdict.
+    fn none_of(&mut self, what: &str) {
+        let seen = self.0.exercised.get(what).copied().unwrap_or(0);
+        if seen > 0 && self.0.not_exercised.is_none() {
+            self.0.not_exercised = Some(format!("{what}: {seen}, but a verdict needs that there are none"));
         }
     }
 }

@@ -207,9 +207,9 @@ pub enum Action {
     Start,
     /// Like `Start`, but this time without one variable of its environment.
     StartWithout { variable: String },
-    /// TERM, then KILL after a grace period.
+    /// TERM, then KILL after a grace period. A no-op for a component that ended by itself.
     Stop,
-    /// SIGKILL.
+    /// SIGKILL. An error if the component ended by itself before, as for `Restart` and `ChangeProgram`.
     Kill,
     /// SIGSTOP.
     Pause,

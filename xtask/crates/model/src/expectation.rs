@@ -102,14 +102,26 @@ impl Expectation {
     }
 
     /// The outcome of a case, given all entries that apply to it. The entry whose failure it is decides; without such
-    /// an entry, one that does not allow a pass.
+    /// an entry, one that does not allow a pass. Of a failure with several violations, each must be expected.
     pub fn apply_all(entries: &[&Expectation], outcome: Outcome, today: &str) -> Outcome {
+        if let Some(failed) = Expectation::hides(entries, &outcome) {
+            return failed;
+        }
         let entry = entries.iter().find(|entry| entry.is_said_by(&outcome));
         let entry = entry.or_else(|| entries.iter().find(|entry| !entry.seldom)).or(entries.first());
         match entry {
             Some(entry) => entry.apply(outcome, today),
             None => outcome,
         }
+    }
+
+    /// The failure with the violation first that no entry expects, if there is one next to an expected one.
+    fn hides(entries: &[&Expectation], outcome: &Outcome) -> Option<Outcome> {
+        let Outcome::Failed { message, evidence } = outcome else { return None };
+        let says = |lines: &[String]| entries.iter().any(|entry| lines.iter().any(|line| line.contains(&entry.says)));
+        let new = outcome.violations().find(|lines| !says(lines))?.first()?;
+        let message = format!("{new} (another violation is expected: {message})");
+        says(evidence).then(|| Outcome::Failed { message, evidence: evidence.clone() })
     }
 
     /// Whether the case failed with the expected failure.
@@ -232,5 +244,38 @@ mod tests {
         assert_eq!(applied(&[&race, &other], Outcome::Passed), Outcome::Passed);
         assert!(matches!(applied(&[&race, &sure], Outcome::Passed), Outcome::UnexpectedPass { .. }));
         assert_eq!(applied(&[], Outcome::Passed), Outcome::Passed);
+    }
+
+    #[test]
+    fn each_of_several_violations_must_be_expected() {
+        let lost = Expectation { says: "was lost".into(), seldom: true, ..expectation() };
+        let twice = Expectation { says: "came twice".into(), seldom: true, ..expectation() };
+        let seen = |violations: &[(&str, &str)], shown, entries: &[&Expectation]| {
+            let evidence: Vec<[String; 1]> = violations.iter().map(|(_, line)| [(*line).to_owned()]).collect();
+            let each = violations.iter().zip(&evidence).map(|((message, _), line)| (*message, &line[..]));
+            Expectation::apply_all(entries, Outcome::of_violations(each, shown), "2027-01-31")
+        };
+        let (a, b, new) = (("a was lost", "at 1"), ("b was lost", "at 2"), ("the uid of c is wrong", "at 3"));
+        for (violations, entries, expected) in [
+            (vec![a], vec![&lost], true),
+            (vec![a, b], vec![&lost], true),
+            (vec![a, ("d came twice", "at 4")], vec![&lost], false),
+            (vec![a, ("d came twice", "at 4")], vec![&lost, &twice], true),
+            (vec![a, b, new], vec![&lost], false),
+            (vec![new, a, b], vec![&lost, &twice], false),
+            // The evidence of a violation may have the text.
+            (vec![a, ("e is missing", "it was lost")], vec![&lost], true),
+        ] {
+            for shown in [1, 5] {
+                let outcome = seen(&violations, shown, &entries);
+                let is_expected = matches!(outcome, Outcome::ExpectedFailure { .. });
+                let shows_all = shown > 1 || violations.len() < 2 || violations[1].0 != "e is missing";
+                assert_eq!(is_expected, expected && shows_all, "{violations:?}, {shown}: {outcome:?}");
+                if violations.contains(&new) {
+                    assert!(outcome.message().starts_with("the uid of c is wrong"), "{outcome:?}");
+                }
+            }
+        }
+        assert_eq!(seen(&[], 5, &[]), Outcome::Passed);
     }
 }

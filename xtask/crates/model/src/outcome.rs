@@ -51,7 +51,38 @@ pub enum Outcome {
     },
 }
 
+/// Follows the first violation in the message of a failure with several: ` (and 2 more violations)`.
+const MORE: &str = " (and ";
+
 impl Outcome {
+    /// A failure with these violations, each with its evidence. `shown` of them show their evidence; the messages of all are
+    /// in the evidence of the failure. A pass without a violation.
+    pub fn of_violations<'a>(violations: impl Iterator<Item = (&'a str, &'a [String])>, shown: usize) -> Outcome {
+        let violations: Vec<(&str, &[String])> = violations.collect();
+        let Some((first, _)) = violations.first() else { return Outcome::Passed };
+        let more = match violations.len() {
+            1 => String::new(),
+            n => format!("{MORE}{} more violations)", n - 1),
+        };
+        let lines = violations.iter().enumerate().flat_map(|(place, (message, evidence))| {
+            let evidence = if place < shown { *evidence } else { &[] };
+            std::iter::once((*message).to_owned()).chain(evidence.iter().map(|line| format!("  {line}")))
+        });
+        Outcome::Failed { message: format!("{first}{more}"), evidence: lines.collect() }
+    }
+
+    /// The violations of a failure with several, each with its message and its evidence; none for another outcome.
+    pub fn violations(&self) -> impl Iterator<Item = &[String]> {
+        let lines = match self {
+            Outcome::Failed { message, evidence } => {
+                let first = evidence.first().and_then(|first| message.strip_prefix(first.as_str()));
+                first.filter(|rest| rest.starts_with(MORE)).map(|_| &evidence[..])
+            }
+            _ => None,
+        };
+        lines.unwrap_or_default().chunk_by(|_, next| next.starts_with("  "))
+    }
+
     pub fn failed(message: impl Into<String>) -> Outcome {
         Outcome::Failed { message: message.into(), evidence: Vec::new() }
     }

@@ -40,7 +40,11 @@ pub(crate) fn store<'a>(view: &View<'a>) -> &'a str {
 
 /// The check id of a case: its name without the profile.
 pub(crate) fn check<'a>(case: &Case<'a>) -> &'a str {
-    case.name.split('[').next().unwrap_or(case.name)
+    check_of(case.name)
+}
+
+pub(crate) fn check_of(case: &str) -> &str {
+    case.split('[').next().unwrap_or(case)
 }
 
 /// The profile of a case, also if the case never finished.

@@ -72,8 +72,8 @@ Examples:
   cargo xtask report merge RUN RUN RUN --out merged
   cargo xtask report merge downloads/ --json | jq '.runs[].verdict'
 
-Shards and architectures stay separate. Of several runs of the same (architecture, provider, sources, shard), the latest
-result of each case counts. A failure stays a failure: only errors can be fixed by repeating a run.
+Shards and architectures stay separate. Of several runs of the same (architecture, provider, sources, store, cluster, shard,
+CI job), the latest result of each case counts. A failure stays a failure: only errors can be fixed by repeating a run.
 
 Exit codes: those of `ci` for the worst run, 4 without any run, 2 for a folder that cannot be read.")]
 pub(crate) struct MergeOptions {

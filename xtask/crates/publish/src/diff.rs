@@ -74,7 +74,8 @@ impl Diff {
         let ids = |results: &Results| results.runs.iter().map(|run| run.id.clone()).collect();
         let mut diff = Diff { base: ids(base), head: ids(head), ..Diff::default() };
         for run in head.runs.iter().filter(|run| !run.verdict.is_ok()) {
-            if let Some(why) = run.cut_short.as_ref().or(run.trouble.as_ref()) {
+            let why = run.cut_short.clone().or_else(|| run.trouble.clone());
+            if let Some(why) = why.or_else(|| broken_phase(run)) {
                 diff.notes.push(format!("{}: {why}", run.label()));
                 diff.cut_short = true;
             }
@@ -180,6 +181,12 @@ fn archs(results: &Results) -> BTreeSet<&str> {
     results.runs.iter().map(|run| run.arch.as_str()).collect()
 }
 
+/// A phase because of which the run lacks cases: one that broke before them, or while they ran.
+fn broken_phase(run: &RunResult) -> Option<String> {
+    let broken = run.phases.iter().find(|phase| phase.name != "teardown" && phase.outcome.is_red());
+    broken.map(|phase| format!("phase {} {}: {}", phase.name, phase.outcome.text(), phase.message))
+}
+
 /// The cases of all runs. If several runs have the same case, the worse result.
 fn side<'a>(results: &'a Results, label: impl Fn(&RunResult) -> String) -> Side<'a> {
     let mut side: Side<'a> = BTreeMap::new();
@@ -283,6 +290,25 @@ mod tests {
         let base = results("one", &[("a.a", Outcome::Passed, 1.0)]);
         let head = results("two", &[("a.a", Outcome::failed("x"), 1.0)]);
         assert_eq!(names(&Diff::of(&base, &head, 2.0).newly_failing), ["one to two a.a"]);
+    }
+
+    #[test]
+    fn architecture_that_did_not_boot_makes_the_newer_side_incomplete() {
+        let [base, head] = ["one", "two"].map(|arch| results(arch, &[("a.a", Outcome::Passed, 1.0)]));
+        let both = Results { runs: [base.runs.clone(), head.runs].concat(), ..base.clone() };
+        assert_eq!(Diff::of(&both, &both, 2.0).exit(), Exit::Ok);
+        let info = RunInfo { arch: "two".into(), ..fixture::info() };
+        let started = Event::RunStarted { at: fixture::at(0), run: info };
+        let broken = vec![
+            started,
+            fixture::phase("boot", Outcome::errored("boot", "etcd ended")),
+            fixture::finished(Exit::Infrastructure),
+        ];
+        let broken = Results::of(&[Child::of(broken)]);
+        let lost = Results { runs: [base.runs.clone(), broken.runs].concat(), ..base };
+        let diff = Diff::of(&both, &lost, 2.0);
+        assert_eq!((diff.exit(), diff.gone.join(" ").as_str()), (Exit::Infrastructure, "two a.a"));
+        assert!(diff.notes.iter().any(|note| note.contains("phase boot errored")), "{:?}", diff.notes);
     }
 
     #[test]

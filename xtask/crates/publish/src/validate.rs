@@ -75,7 +75,7 @@ fn of_run(run: &RunResult) -> Vec<String> {
     if let Some(case) = red.filter(|_| run.verdict.is_ok()) {
         faults.push(format!("the verdict is ok, but {} {}", case.name, case.outcome.text()));
     }
-    if run.verdict.is_ok() && (run.cut_short.is_some() || counted.total() == 0) {
+    if run.verdict.is_ok() && (run.cut_short.is_some() || counted.total() == 0 || run.planned > counted.total()) {
         faults.push("the verdict is ok, but the run is incomplete or has no case".into());
     }
     for case in run.cases.iter().filter(|case| case.outcome.is_red() && case.message.is_empty()) {
@@ -88,6 +88,8 @@ fn of_run(run: &RunResult) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::Exit;
+    use report::results::Verdict;
     use report::{Child, Joint, JunitOptions};
 
     use crate::fixture;
@@ -157,11 +159,12 @@ mod tests {
             change(&mut results.runs[0]);
             results.json()
         };
-        let green = |run: &mut RunResult| run.verdict = report::results::Verdict::of(model::Exit::Ok);
+        let green = |run: &mut RunResult| run.verdict = Verdict::of(Exit::Ok);
         let table = [
             (with(|run| run.counts.passed += 1), "counts say"),
             (with(|run| run.cases.reverse()), "must come before"),
             (with(green), "the verdict is ok, but rv.e timed out"),
+            (with(|run| (run.verdict, run.planned) = (Verdict::of(Exit::Ok), 8)), "the run is incomplete"),
             (with(|run| run.cases[2].message.clear()), "without a message"),
             (good.json().replace("\"schema_version\": 1", "\"schema_version\": 2"), "schema_version is 2"),
             (good.json().replace("\"seed\": 42", "\"seed\": -1"), "invalid value"),

@@ -1,9 +1,9 @@
 //! Merges runs that were recorded separately: shards of one run, several architectures, attempts at the same subject.
 //!
-//! Attempts are runs of the same architecture, provider, sources, shard and job. The latest result of a case counts,
-//! with one exception: a conformance failure in any attempt counts. So a repetition can replace an infrastructure
-//! error, but not a failure. In CI the attempt number of the workflow run decides which attempt is later, because the
-//! clocks of machines differ.
+//! Attempts are runs of the same architecture, provider, sources, shard and job, and of the same store and cluster, which
+//! only the command of a run names. The latest result of a case counts, with one exception: a conformance failure in any
+//! attempt counts. So a repetition can replace an infrastructure error, but not a failure. In CI the attempt number of the
+//! workflow run decides which attempt is later, because the clocks of machines differ.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,12 @@ use model::{Event, Exit, RunInfo};
 use crate::joint::{Attempt, Child};
 use crate::view::at;
 
-/// Runs with equal subjects are attempts: architecture, provider, sources, shard, and the id of the job.
-type Subject = (String, String, BTreeMap<String, String>, Option<String>, Option<String>);
+/// Runs with equal subjects are attempts: architecture, provider, sources, shard, the id of the job, and the values of
+/// [`NAMING`].
+type Subject = (String, String, BTreeMap<String, String>, Option<String>, Option<String>, Vec<String>);
+
+/// The options that name what a run tests. kine on SQLite and on NATS have the same sources; so do all external clusters.
+const NAMING: [&str; 4] = ["--store", "--cluster", "--kubeconfig", "--context"];
 
 /// One child for each subject, ordered by subject. A run without a start event becomes a separate child.
 pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
@@ -34,9 +38,23 @@ pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
 }
 
 fn subject(events: &[Event]) -> Option<Subject> {
-    let RunInfo { arch, provider, sources, shard, job, .. } = info(events)?;
+    let RunInfo { arch, provider, sources, shard, job, command, .. } = info(events)?;
     let job = job.as_ref().map(|job| job.id.clone());
-    Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), job))
+    Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), job, named(command)))
+}
+
+/// The values of [`NAMING`] in a command line, each as `--option=value`.
+fn named(command: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut words = command.split_whitespace();
+    while let Some(word) = words.next() {
+        let (option, value) = word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
+        if NAMING.contains(&option) {
+            found.push(format!("{option}={}", value.or_else(|| words.next()).unwrap_or_default()));
+        }
+    }
+    found.sort();
+    found
 }
 
 /// None: the log has no start event.
@@ -175,6 +193,19 @@ mod tests {
         assert_eq!(merge(vec![whole, killed])[0].exit, Exit::Ok);
     }
 
+    /// A repetition has another seed, and usually fewer checks.
+    #[test]
+    fn other_options_do_not_separate_attempts() {
+        let of = |command: &str, second| {
+            let mut events = run("r", second, &[("a.a", Outcome::Passed)]);
+            fixture::info_of(&mut events).command = command.into();
+            events
+        };
+        let first = of("cargo xtask ci --arch mix64 --store kine-nats --seed 1", 1);
+        let again = of("cargo xtask ci --store=kine-nats --arch mix64 --seed 2 --check a.a", 2);
+        assert_eq!(merge(vec![first, again]).len(), 1);
+    }
+
     /// The clock of a self-hosted machine may be wrong.
     #[test]
     fn attempt_number_outweighs_the_clock() {
@@ -200,9 +231,12 @@ mod tests {
             with(|run| run.shard = Some("1/2".into())),
             with(|run| run.provider = "vm".into()),
             with(|run| run.sources.clear()),
+            with(|run| run.command.push_str(" --store kine-sqlite")),
+            with(|run| run.command.push_str(" --store=kine-nats")),
+            with(|run| run.command.push_str(" --kubeconfig a.conf --context lab")),
             with(|run| run.job = Some(CiJob { id: "x".into(), attempt: 1, workflow_run: None })),
             vec![],
         ];
-        assert_eq!(merge(runs).len(), 7);
+        assert_eq!(merge(runs).len(), 10);
     }
 }

@@ -1,5 +1,6 @@
 //! Runs the selected cases: connects, records, schedules, cleans up, runs the judges, and emits events.
 
+mod attempts;
 mod external;
 mod residue;
 mod time_limit;
@@ -31,6 +32,7 @@ use crate::schedule::{Slots, in_sequence, profile_order};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
 use crate::{history_files, sightings, traffic, wait};
+use attempts::{Attempts, begins_again};
 use residue::{CLEAN_UP_LIMIT, clean_up};
 use time_limit::{panic_error, with_time_limit};
 
@@ -75,14 +77,13 @@ pub struct Options {
     pub repeat: String,
 }
 
-const MOST_ATTEMPTS: u32 = 5;
-/// The time in which a server's load may pass, on the reference machine.
-const PAUSE_BETWEEN_ATTEMPTS: Duration = Duration::from_secs(2);
 /// How often the engine checks the components' health and Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The name under which the engine records the workload for the judges and its objects.
 const TRAFFIC: &str = "suite.traffic";
+/// The phase of the error of a judged case whose traffic was cut short.
+pub const TRAFFIC_PHASE: &str = "traffic";
 
 /// Runs the plan on the cluster. The end of each case is an event; an error concerns the run as a whole.
 pub fn run(cluster: &Cluster, plan: Plan, options: &Options, sink: Sink) -> anyhow::Result<()> {
@@ -272,21 +273,32 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// The traffic for the judges. Like a case, it begins again in a new namespace after an overload: without it, no judge
+    /// comes to a verdict. Seen in an emulated guest whose watch cache was late when the first watch began.
     fn traffic(&self, active: &ActiveProfile) -> impl Future<Output = TaskResult> + Send + use<> {
         // Its clients contend for the same objects, so no answer of theirs is the same in two runs.
-        let env = ProfileEnv { answers: None, ..ProfileEnv::clone(&active.env) };
-        let ctx = Ctx::new(Arc::new(env), TRAFFIC, self.options.seed, 0);
+        let env = Arc::new(ProfileEnv { answers: None, ..ProfileEnv::clone(&active.env) });
+        let (sink, seed, cleans_up) = (Arc::clone(&self.sink), self.options.seed, active.cleans_up);
         let factor = self.cluster.info.factor;
-        let cleans_up = active.cleans_up;
         async move {
-            let result =
-                with_time_limit(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx))
-                    .await;
-            // `report_residue` reports objects that the traffic leaves behind, like those of the cases.
-            if cleans_up {
-                let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.api.clean_up()).await;
+            let (begin, mut attempts) = (Instant::now(), Attempts::default());
+            let time_limit = || contention::limit(CASE_LIMIT, factor);
+            let mut limit = time_limit();
+            loop {
+                let ctx = Ctx::new(Arc::clone(&env), TRAFFIC, seed, attempts.count);
+                let result = with_time_limit(time_limit, "the end of the traffic", traffic::run(&ctx)).await;
+                // `report_residue` reports objects that the traffic leaves behind, like those of the cases.
+                if cleans_up {
+                    let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.api.clean_up()).await;
+                }
+                limit = limit.max(time_limit());
+                let unserved = result.as_ref().err().and_then(CheckError::unserved);
+                let Some(unserved) = unserved.filter(|_| attempts.again(begin.elapsed(), limit)) else {
+                    return TaskResult::Traffic(result.map(|()| ctx.counters()));
+                };
+                sink(begins_again(TRAFFIC, &unserved));
+                wait::pause(ctx.scaled_pause(attempts::PAUSE)).await;
             }
-            TaskResult::Traffic(result.map(|()| ctx.counters()))
         }
     }
 
@@ -352,8 +364,8 @@ impl Engine<'_> {
                 }
                 limit = limit.max(contention::limit(case.check.time_limit(), ctx.factor()));
                 if let Some(unserved) = unserved.filter(|_| attempts.again(begin.elapsed(), limit)) {
-                    sink(Event::Note { at: now(), text: format!("{} begins again: {unserved}", case.name()) });
-                    wait::pause(ctx.scaled_pause(PAUSE_BETWEEN_ATTEMPTS)).await;
+                    sink(begins_again(&case.name(), &unserved));
+                    wait::pause(ctx.scaled_pause(attempts::PAUSE)).await;
                     continue;
                 }
                 if attempts.count > 0 {
@@ -416,7 +428,7 @@ impl Engine<'_> {
 fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
     match (judgement.outcome(), traffic_trouble) {
         (Outcome::Failed { message, evidence }, _) => Outcome::Failed { message, evidence },
-        (_, Some(trouble)) => Outcome::errored("traffic", trouble.clone()),
+        (_, Some(trouble)) => Outcome::errored(TRAFFIC_PHASE, trouble.clone()),
         (outcome, None) => outcome,
     }
 }
@@ -427,29 +439,6 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Verdict {
     };
     let limit = || contention::limit(case.check.time_limit(), ctx.factor());
     with_time_limit(limit, "the end of the check", function(ctx)).await
-}
-
-/// The attempts at a case whose requests the server did not serve because of its load. Such an answer asks the client to
-/// try again later, as clients of Kubernetes do. Only such answers permit another attempt, because any other result may
-/// be a defect that occurs now and then.
-#[derive(Default)]
-struct Attempts {
-    /// The attempts that have ended without a verdict.
-    count: u32,
-    ended: Duration,
-    longest: Duration,
-}
-
-impl Attempts {
-    /// Ends an attempt, `elapsed` after the begin of the case. Returns whether another one fits into three quarters of the
-    /// case's time: a server that is always overloaded must not hold the run.
-    fn again(&mut self, elapsed: Duration, limit: Duration) -> bool {
-        self.longest = self.longest.max(elapsed.saturating_sub(self.ended));
-        self.ended = elapsed;
-        let fits = elapsed + self.longest <= limit / 4 * 3 && self.count + 1 < MOST_ATTEMPTS;
-        self.count += u32::from(fits);
-        fits
-    }
 }
 
 fn finished(
@@ -477,22 +466,4 @@ fn finished(
 
 pub(crate) fn now() -> String {
     sys::progress::timestamp()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn case_begins_again_while_an_attempt_fits_into_its_time() {
-        let seconds = Duration::from_secs;
-        let mut attempts = Attempts::default();
-        // The second attempt took 40 s, so a third one would end after 90 s.
-        assert!(attempts.again(seconds(20), seconds(120)));
-        assert!(!attempts.again(seconds(60), seconds(120)));
-        assert_eq!(attempts.count, 1);
-        let mut fast = Attempts::default();
-        let begun = (1..10).filter(|n| fast.again(seconds(*n), seconds(120))).count();
-        assert_eq!(begun, 4);
-    }
 }

@@ -35,7 +35,7 @@ pub mod watch;
 pub use ::judge::{self, decode, decrypt};
 pub use check::{Check, Place, Run, missing};
 pub use ctx::Ctx;
-pub use engine::{Options, Plan, ReleaseData, Sink, run};
+pub use engine::{Options, Plan, ReleaseData, Sink, TRAFFIC_PHASE, run};
 pub use keyring::Keyring;
 pub use requirement::{Requirement, Requires};
 pub use schedule::start_order;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use model::history::{
-    Change, Compact, Frame, FrameKind, History, Key, Meta, Micros, Operation, Revision, Snapshot, Stream, Texts,
-    Through,
+    Answer, Change, Compact, Frame, FrameKind, History, Key, Meta, Micros, Operation, Revision, Snapshot, Stream,
+    Texts, Through, Verb,
 };
 
 use crate::sightings::{Shown, Sightings};
@@ -45,6 +45,8 @@ struct Inner {
     sightings: Sightings,
     next_stream: u64,
     texts: Texts,
+    /// The highest revision in an answer to a write.
+    acknowledged: i64,
 }
 
 impl Recorder {
@@ -62,6 +64,7 @@ impl Recorder {
     pub fn operation(&self, mut operation: Operation) {
         let inner = &mut *self.lock();
         operation.compact(&mut inner.texts);
+        inner.acknowledged = inner.acknowledged.max(acknowledged(&operation));
         inner.history.operations.push(operation);
     }
 
@@ -182,6 +185,12 @@ impl Recorder {
         history.revisions.last().map_or(history.meta.first_rev, |revision| revision.rev)
     }
 
+    /// A revision that the store has reached: the last recorded one, or that of an answered write. The record of the
+    /// store may be behind the answers, and an external cluster without a store has none.
+    pub fn newest_revision(&self) -> i64 {
+        self.last_revision().max(self.lock().acknowledged)
+    }
+
     /// The version of a key when the recording began; 0 if it did not exist.
     pub fn initial_version(&self, key: &str) -> i64 {
         self.lock().history.meta.initial.iter().find(|kv| &*kv.key == key).map_or(0, |kv| kv.version)
@@ -252,7 +261,43 @@ fn live(initial: &[Snapshot], revisions: &[Revision]) -> Vec<Snapshot> {
     live.into_values().collect()
 }
 
+/// The revision in the answer to a write; 0 for another operation.
+fn acknowledged(operation: &Operation) -> i64 {
+    match operation.answer {
+        Answer::Object { rv, .. } if operation.verb != Verb::Get => i64::try_from(rv).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// A key from text.
 pub fn key(text: &str) -> Key {
     Arc::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answered_write_counts_before_it_is_in_the_record() {
+        let recorder = Recorder::new(Clock::start(), "default", "main");
+        let record = |verb, rv| {
+            recorder.operation(Operation {
+                client: "a".into(),
+                verb,
+                prefix: key("/r/"),
+                key: Some(key("/r/a")),
+                query: String::new(),
+                based_on: None,
+                changes: false,
+                called: 1,
+                returned: 2,
+                answer: Answer::Object { status: 200, rv },
+            });
+            recorder.newest_revision()
+        };
+        assert_eq!([record(Verb::Update, 7), record(Verb::Get, 9), record(Verb::Delete, 0)], [7, 7, 7]);
+        recorder.meta(|meta| meta.first_rev = 12);
+        assert_eq!((recorder.newest_revision(), recorder.last_revision()), (12, 12));
+    }
 }

@@ -17,8 +17,9 @@ use crate::deadline::{OnInterrupt, Probe, until};
 use crate::process::{self, Identity};
 use crate::spawner;
 
-/// How long a daemon may take to exit after SIGKILL: the kernel only has to free its memory.
-const AFTER_KILL: Duration = Duration::from_secs(10);
+/// How long a daemon may take to exit after SIGKILL: the kernel has to free its memory (a VM has ten gigabytes), and a
+/// write to a slow disk ends before.
+const AFTER_KILL: Duration = Duration::from_secs(60);
 
 /// The environment variables that daemons inherit from the harness: those that programs in general and the Go runtime
 /// read. Any other variable may be a credential, and a daemon could expose it.

@@ -27,6 +27,8 @@ pub use sweep::{HARMLESS, Left, Runs};
 const USUAL_ANSWER: Duration = Duration::from_millis(10);
 /// No apiserver is slower than this; a larger value comes from a bad connection.
 const LARGEST_FACTOR: f64 = 30.0;
+/// Name of the component.
+const APISERVER: &str = "kube-apiserver";
 /// Number of connections, which may lead to different apiservers.
 const CONNECTIONS: usize = 4;
 
@@ -118,7 +120,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
         external: Some(External { run_label, fills_namespaces, http1_only: version.http1_only }),
         node: None,
     };
-    let mut versions = BTreeMap::from([("kube-apiserver".to_owned(), version.release.clone())]);
+    let mut versions = BTreeMap::from([(APISERVER.to_owned(), version.release.clone())]);
     versions.extend(store_version.map(|version| ("etcd".to_owned(), version)));
     phase.done(&format!("{} {} at {}, factor {factor:.1}", version.release, version.arch, access.server));
     Ok(Existing { cluster: Cluster { info, control: None }, versions, notes, client })
@@ -151,10 +153,20 @@ impl Existing {
         self.cluster.info.external.as_ref().map_or("", |external| &external.run_label)
     }
 
-    /// Whether the server still accepts the credentials. If a token expired or the server went away during the run, the
-    /// refused requests say nothing about the server's promises.
+    /// Whether the server still accepts the credentials and has the same release. If a token expired or the server went
+    /// away during the run, the refused requests say nothing about the server's promises. After an upgrade it is not
+    /// clear to which release a verdict applies.
     pub fn still_answers(&self) -> anyhow::Result<()> {
-        rights::user(&self.client).map(drop).context("the cluster no longer answers as it did at the start")
+        rights::user(&self.client).map(drop).context("the cluster no longer answers as it did at the start")?;
+        let answer = self.client.get("/version")?.ok("GET of /version")?;
+        let (found, before) = (answer["gitVersion"].as_str(), self.versions.get(APISERVER).map(String::as_str));
+        ensure!(
+            found == before,
+            "the apiserver is {} now, but was {} at the start: repeat the run when no upgrade is under way",
+            found.unwrap_or("unknown"),
+            before.unwrap_or("unknown")
+        );
+        Ok(())
     }
 
     /// The uid and resource version of a namespace that every cluster has, for looking it up in the store.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use model::{Artifact, Artifacts, Profile};
 use sys::RunDir;
 use sys::deadline::OnInterrupt;
@@ -79,6 +79,8 @@ pub(super) struct ClusterSpec<'a> {
     /// The node as a place for components.
     host: Arc<SocketHost>,
     pods: Vec<Pod>,
+    /// The digests of the programs in the Pods, by manifest, and of the agent. Empty for a published image.
+    digests: BTreeMap<&'static str, String>,
     /// The components that kubeadm does not create.
     stores: Vec<Component>,
     plugins: Vec<Component>,
@@ -155,6 +157,10 @@ impl<'a> ClusterSpec<'a> {
         if let Some((_, file)) = plane.data.first_mut() {
             *file = DATABASE.into();
         }
+        let digest = |name: &'static str| Some((name, artifacts.by_component.get(name)?.sha256.clone()));
+        let is_ours = !request.image.is_published();
+        let audited = pods.iter().map(|pod| pod.manifest).chain([INIT]).filter(|_| is_ours);
+        let digests = audited.filter_map(digest).collect();
         let services = if whole { service::of_node(request.image.is_published()) } else { Vec::new() };
         let dir = run.private_dir(&format!("{}/kind", profile.name))?;
         let spec = ClusterSpec {
@@ -163,6 +169,7 @@ impl<'a> ClusterSpec<'a> {
             node: Node { services, ..node },
             host,
             pods,
+            digests,
             stores,
             plugins,
             more_apiservers,
@@ -331,7 +338,17 @@ impl<'a> ClusterSpec<'a> {
     /// Takes over the running components, and starts the missing ones.
     pub(super) fn take_over(self, resting: bool) -> anyhow::Result<ControlPlane> {
         let ClusterSpec {
-            profile, whole, node, pods, stores, plugins, mut more_apiservers, variants, mut plane, ..
+            profile,
+            whole,
+            node,
+            pods,
+            digests,
+            stores,
+            plugins,
+            mut more_apiservers,
+            variants,
+            mut plane,
+            ..
         } = self;
         let container = node.container();
         let mut components = Vec::new();
@@ -342,6 +359,7 @@ impl<'a> ClusterSpec<'a> {
             component.flags =
                 pods::flags(&text).with_context(|| format!("failed to read the manifest of {manifest}"))?;
             component.adopt()?;
+            must_be_audited(&container, manifest, &digests)?;
             if component.is_apiserver() {
                 pod_of_apiserver = Some(host.clone());
             }
@@ -391,6 +409,25 @@ impl<'a> ClusterSpec<'a> {
         components.extend(wanted);
         Ok(ControlPlane { components, ..plane })
     }
+}
+
+/// Fails unless the processes of this name are the audited program and its agent, which has the same name. If the node
+/// did not import an image, kubelet pulls the published one with that tag, which may be of another release.
+fn must_be_audited(container: &str, program: &str, digests: &BTreeMap<&'static str, String>) -> anyhow::Result<()> {
+    let Some(wanted) = digests.get(program) else { return Ok(()) };
+    // The kernel keeps only fifteen characters of a name.
+    let name = &program[..program.len().min(15)];
+    let script = format!("for id in $(pgrep -x {name}); do sha256sum </proc/$id/exe || true; done");
+    let answer = engine::shell(container, &script, SHORT)?;
+    let found: BTreeSet<&str> = answer.split_whitespace().filter(|word| *word != "-").collect();
+    let agent = digests.get(INIT);
+    let others = || found.iter().any(|digest| *digest != wanted && Some(*digest) != agent.map(String::as_str));
+    ensure!(
+        found.contains(wanted.as_str()) && !others(),
+        "{program} in {container} is not the audited program: its processes have the SHA-256 {found:?}, expected \
+         {wanted}; see `journalctl -u preload` there"
+    );
+    Ok(())
 }
 
 /// An apiserver's flag for its port.

@@ -1,16 +1,22 @@
-//! The part of a memory snapshot's key that comes from a profile's processes.
+//! The part of a memory snapshot's key that comes from the processes in it.
 //!
 //! Module `qemu` combines it with the rest of the key.
 
 use std::path::{Path, PathBuf};
 
-use model::Profile;
+use model::{Artifact, Profile};
 
 use super::ROOT;
 use crate::component_names;
 use crate::flags::{self, Member, StorePorts};
 use crate::pki;
 use crate::place::{Root, SLOW};
+
+/// A program, its command, and the properties of its release that change its flags.
+pub(super) fn program(artifact: &Artifact, command: &(PathBuf, Vec<String>)) -> String {
+    let Artifact { component, sha256, experimental_flags, unknown_values, .. } = artifact;
+    format!("{component} {sha256} {command:?} {experimental_flags:?} {unknown_values:?}")
+}
 
 /// The command lines of a profile without the values that are new in every run. A snapshot contains processes with
 /// exactly these command lines.
@@ -33,6 +39,9 @@ pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
             })
         };
         all.extend(peers.iter().flat_map(of_member));
+    }
+    for plugin in &profile.plugins {
+        all.push(flags::plugin(plugin, Path::new(ROOT), 1, "0.0.0.0", &servers, &pki)?);
     }
     let wrappers: Vec<_> = profile.stores.iter().map(|store| &store.wrapper).collect();
     Ok(serde_json::to_string(&(all, profile.apiservers, &profile.plugins, wrappers))?)

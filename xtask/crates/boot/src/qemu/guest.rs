@@ -13,8 +13,9 @@ use sys::deadline::{OnInterrupt, Probe, until};
 use super::vm::{Ports, Vm};
 use crate::agent::{ANSWER, Agent, AgentHost, AgentMachine};
 
-/// How long a restored guest may take to start its timers: it takes a few milliseconds, or never happens.
-const REVIVAL: Duration = Duration::from_secs(5);
+/// How long a restored guest may take to start its timers: it takes a few milliseconds, more on a busy host, or never
+/// happens.
+const REVIVAL: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const SEED: usize = 64;
 

@@ -8,8 +8,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use model::{Artifact, Artifacts, MachineFiles};
+use ring::digest::{SHA256, digest};
 
 use super::cpio::Archive;
 use crate::agent::INIT;
@@ -22,7 +23,7 @@ const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n";
 
 /// Writes the initramfs of a VM to `file`, including the components unless they are on a disk.
 pub(crate) fn write(file: &Path, files: &MachineFiles, artifacts: &Artifacts, on_disk: bool) -> anyhow::Result<()> {
-    let init = read(&artifact(artifacts, INIT)?.path)?;
+    let init = audited(artifact(artifacts, INIT)?)?;
     let nothing = Artifacts::default();
     write_with(file, files, if on_disk { &nothing } else { artifacts }, &init, &[])
 }
@@ -41,7 +42,7 @@ pub(crate) fn write_with(
     let modules = files.modules.iter().map(|path| Ok((module_name(path)?, read(path)?)));
     modules_segment(&mut to, &modules.collect::<anyhow::Result<Vec<_>>>()?).with_context(failed)?;
     for component in components(artifacts) {
-        component_segment(&mut to, &component.component, &read(&component.path)?).with_context(failed)?;
+        component_segment(&mut to, &component.component, &audited(component)?).with_context(failed)?;
     }
     extra_segment(&mut to, extra).with_context(failed)?;
     to.flush().with_context(failed)
@@ -111,6 +112,15 @@ fn extra_segment(to: impl Write, files: &[(PathBuf, Vec<u8>)]) -> io::Result<()>
 fn module_name(path: &Path) -> anyhow::Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     Ok(name.ok_or_else(|| anyhow!("{} is not the name of a kernel module", path.display()))?.to_owned())
+}
+
+/// The program, if it still is the audited one: a memory snapshot is found by that digest. Exported components stay in the
+/// folder of `--components`, where another export may replace them.
+fn audited(artifact: &Artifact) -> anyhow::Result<Vec<u8>> {
+    let bytes = read(&artifact.path)?;
+    let found: String = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    ensure!(found == artifact.sha256, "{} has changed since its audit: repeat the run", artifact.path.display());
+    Ok(bytes)
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {

@@ -55,8 +55,8 @@ const FIRST_PORT: u16 = 10_000;
 const BOOT: Duration = Duration::from_secs(300);
 /// A booting kernel prints a line every few seconds.
 const SILENCE: Duration = Duration::from_secs(90);
-/// The timers of a healthy guest fire within milliseconds, also right after a restore.
-const TIMERS: Duration = Duration::from_secs(2);
+/// The timers of a healthy guest fire within milliseconds, also right after a restore; on a busy host it takes longer.
+const TIMERS: Duration = Duration::from_secs(10);
 /// How late timers of components on a slow machine may fire, so that one wake-up serves many. Measured on an idle
 /// control plane, in CPUs: 0.55 with the kernel's 50 µs, 0.41 with 5 ms, 0.38 with 20 ms, 0.31 with 100 ms; and, after
 /// etcd stopped sending progress notifications every 5 s, 0.21 with 20 ms, 0.20 with 50 ms, 0.17 with 100 ms, 0.16 with
@@ -404,11 +404,10 @@ impl<'a> Job<'a> {
     fn snapshots(&self) -> anyhow::Result<Snapshots> {
         let Request { target, artifacts, files, topology, .. } = self.request;
         let mut inputs = vec![files.digest.clone(), files.emulator.version.clone()];
-        inputs.extend(
-            artifacts.by_component.values().map(|a| format!("{} {} {:?}", a.component, a.sha256, self.command(a))),
-        );
+        inputs.extend(artifacts.by_component.values().map(|a| fingerprint::program(a, &self.command(a))));
         inputs.extend(self.hardware().arguments());
-        inputs.push(format!("{:?}", target.component_env));
+        inputs.push(format!("{:?} {:?}", target.component_env, self.machine.factor));
+        inputs.push(component_names::listeners(&topology.profiles).join(" "));
         for profile in &topology.profiles {
             inputs.push(serde_json::to_string(profile)?);
             inputs.push(fingerprint::of(profile)?);

@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use model::{LostTimers, MaskedValue};
 use serde_json::{Value, json};
-use sys::deadline::pause;
+use sys::deadline::{OnInterrupt, Probe, pause, until};
 
+/// QEMU sends its greeting after it has read the kernel and the initramfs: half a gigabyte, perhaps from a slow disk. A
+/// QEMU that ends closes its monitor at once.
+const GREETING: Duration = Duration::from_secs(180);
 /// A monitor answers at once unless the host itself hangs.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Number of threads that read or write memory.
 const CHANNELS: u32 = 2;
-/// Limit for gigabytes to or from a slow disk.
-const MIGRATION: Duration = Duration::from_secs(300);
+/// Limit for ten gigabytes to or from a slow disk.
+const MIGRATION: Duration = Duration::from_secs(1800);
 /// Limit for all CPUs to be idle. A guest with suspended components is idle nearly all the time.
 const IDLE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -30,11 +33,13 @@ pub(crate) struct Qmp {
 impl Qmp {
     /// Reads the monitor's greeting on a connection that QEMU opened.
     pub(crate) fn new(connection: UnixStream) -> anyhow::Result<Qmp> {
-        connection.set_read_timeout(Some(ANSWER))?;
+        connection.set_read_timeout(Some(GREETING))?;
         connection.set_write_timeout(Some(ANSWER))?;
         let to = connection.try_clone().context("failed to duplicate the monitor's connection")?;
         let mut qmp = Qmp { lines: BufReader::new(connection), to };
         qmp.line().context("QEMU's monitor sent no greeting")?;
+        // The time limit is one of the socket, not of the descriptor.
+        qmp.to.set_read_timeout(Some(ANSWER))?;
         qmp.run("qmp_capabilities", json!({}))?;
         Ok(qmp)
     }
@@ -60,7 +65,13 @@ impl Qmp {
         }
         self.prepare()?;
         self.run("migrate", json!({ "uri": format!("file:{file}") }))?;
-        self.migrated("completed")
+        let saved = self.migrated("completed");
+        if saved.is_err() {
+            // When it is complete, it would stop the guest in the middle of the run. A no-op if it has ended.
+            self.run("migrate_cancel", json!({}))?;
+            self.cancelled()?;
+        }
+        saved
     }
 
     /// Restores a file of [`Qmp::save`] in a QEMU that was started with `-incoming defer`, and resumes the guest.
@@ -135,13 +146,27 @@ impl Qmp {
         }
     }
 
+    /// Waits until a cancelled migration has ended. A guest can be resumed only then.
+    fn cancelled(&mut self) -> anyhow::Result<()> {
+        until("the end of the migration", ANSWER, LOOK_EVERY, OnInterrupt::Continue, || {
+            match self.run("query-migrate", json!({})) {
+                Ok(answer) => match answer["status"].as_str() {
+                    Some("cancelled" | "failed" | "completed") => Probe::Ready(()),
+                    status => Probe::NotYet(status.unwrap_or("unknown").to_owned()),
+                },
+                Err(error) => Probe::Hopeless(error),
+            }
+        })?;
+        Ok(())
+    }
+
     fn line(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
             Ok(0) => bail!("QEMU has closed its monitor"),
             Ok(_) => Ok(serde_json::from_str(&line).with_context(|| format!("not JSON: {line}"))?),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                bail!("no answer within {} s", ANSWER.as_secs())
+                bail!("no answer in time")
             }
             Err(error) => Err(error.into()),
         }

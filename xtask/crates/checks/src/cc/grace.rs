@@ -20,9 +20,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   that period and removes the key.",
     source: "apiserver pkg/registry/rest/delete.go (BeforeDelete); kubernetes pkg/registry/core/pod/strategy.go \
              (CheckGracefulDelete)",
-    observed: "The check deletes a Pod on a node that does not exist with 600, 900, 600, 60 and 0 seconds; another one \
-               without a period (its own period, 1000, must apply); and a Pod that was never bound, which must be \
-               removed at once. It compares the answers, the stored key, its raw history and a watch.",
+    observed: "The check deletes a Pod on a node that does not exist with 60000, 90000, 60000, 6000 and 0 seconds; \
+               another one without a period (its own period, 1000, must apply); and a Pod that was never bound, which \
+               must be removed at once. It compares the answers, the stored key, its raw history and a watch. Each \
+               deletionTimestamp less its period must be the same time, between the creations of this Pod and of a \
+               later one.",
     by_hand: "kubectl delete pod a --grace-period=600 --wait=false; kubectl get pod a -o yaml (deletionTimestamp, \
               deletionGracePeriodSeconds); kubectl delete pod a --grace-period=0 --force",
     profiles: &["default"],
@@ -40,22 +42,31 @@ fn pod(name: &str) -> Object {
     )
 }
 
+/// Seconds. A period that is over when it is shortened becomes 1 s (`BeforeDelete`), and an emulated server may need
+/// more than a minute for the five deletions.
+const LONGER: u64 = 90_000;
+const LONG: u64 = 60_000;
+const SHORT: u64 = 6_000;
+
 async fn grace_period(ctx: &Ctx) -> Verdict {
     let bound = pod("a").with("spec.nodeName", "no-such-node");
     let created = ctx.api.create(&PODS, &bound).await?;
     let mut watch = ctx.api.watch(&PODS, &WatchOptions::after(created.rv())).await?;
     let mut last = created.clone();
     let mut written = vec![created.rv()];
+    let mut begun = None;
     for (asked, period, writes) in [
-        (Some(600), 600, true),
-        (Some(900), 600, false),
-        (None, 600, false),
-        (Some(600), 600, false),
-        (Some(60), 60, true),
+        (Some(LONG), LONG, true),
+        (Some(LONGER), LONG, false),
+        (None, LONG, false),
+        (Some(LONG), LONG, false),
+        (Some(SHORT), SHORT, true),
     ] {
         let answer = delete(ctx, asked).await?;
         let what = format!("DELETE with a grace period of {asked:?} seconds");
-        is_marked(&created, &answer, period).map_err(within(&what))?;
+        let from = is_marked(&created, &answer, period.cast_signed()).map_err(within(&what))?;
+        let first = *begun.get_or_insert(from);
+        expect_eq!(from, first, "the time from which the deletionTimestamp counts the period after {what}");
         expect_eq!(answer.rv() > last.rv(), writes, "whether {what} wrote: {} after {}", answer.rv(), last.rv());
         expect_eq!(stored_rv(ctx, &PODS).await?, answer.rv(), "mod_revision after {what}");
         if writes {
@@ -66,6 +77,8 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     delete(ctx, Some(0)).await?;
     expect!(ctx.store.find(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
     let end = ctx.api.create(&PODS, &pod("end")).await?;
+    let (from, later) = (begun.unwrap_or_default(), second(end.meta("creationTimestamp"))?);
+    expect!(from <= later, "the period is counted from {from}, but a later Pod was created at {later}");
     let history = changes(ctx, &PODS, "a", &end).await?;
     put_then_deleted(&history, written.len() + 1)?;
     let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
@@ -106,8 +119,9 @@ async fn unbound(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The Pod must be marked with this period. Both times are from the server's clock.
-fn is_marked(created: &Object, marked: &Object, period: i64) -> Verdict {
+/// The Pod must be marked with this period. Returns the time from which its deletionTimestamp counts the period, in
+/// seconds since 1970. All times are from the server's clock.
+fn is_marked(created: &Object, marked: &Object, period: i64) -> Verdict<i64> {
     let meta = &marked.0["metadata"];
     for (field, expected) in [
         ("deletionGracePeriodSeconds", json!(period)),
@@ -116,14 +130,17 @@ fn is_marked(created: &Object, marked: &Object, period: i64) -> Verdict {
     ] {
         expect!(meta[field] == expected, "metadata.{field} is {}, not {expected}", meta[field]);
     }
-    let time = |text: &str| {
-        let time = text.parse::<jiff::Timestamp>();
-        time.map_err(|error| CheckError::failed(format!("`{text}` is not a time: {error}")))
-    };
-    let ahead =
-        time(marked.meta("deletionTimestamp"))?.as_second() - time(created.meta("creationTimestamp"))?.as_second();
+    let deleted = second(marked.meta("deletionTimestamp"))?;
+    let ahead = deleted - second(created.meta("creationTimestamp"))?;
     expect!(ahead >= period, "deletionTimestamp is {ahead} s after the creation, with a period of {period} s");
-    Ok(())
+    Ok(deleted - period)
+}
+
+/// A time of the server in seconds since 1970.
+fn second(text: &str) -> Verdict<i64> {
+    let time = text.parse::<jiff::Timestamp>();
+    let time = time.map_err(|error| CheckError::failed(format!("`{text}` is not a time: {error}")))?;
+    Ok(time.as_second())
 }
 
 #[cfg(test)]
@@ -141,7 +158,7 @@ mod tests {
             .with("metadata.generation", 2)
             .with("metadata.deletionGracePeriodSeconds", 60)
             .with("metadata.deletionTimestamp", "2026-01-01T00:01:02Z");
-        is_marked(&created, &marked, 60).unwrap();
+        assert_eq!(is_marked(&created, &marked, 60).unwrap(), second("2026-01-01T00:00:02Z").unwrap());
         for (what, bad) in [
             ("not marked", created.clone()),
             ("another period", marked.clone().with("metadata.deletionGracePeriodSeconds", 30)),

@@ -78,7 +78,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
         create_owned(ctx, fruits, owner).await?;
     }
     let shared = &SharedState::default();
-    let controller = Controller::start(ctx.worker("controller").await?, fruits).await?;
+    let controller = Controller::new(ctx.worker("controller").await?, fruits);
     let work = async {
         futures::try_join!(run_user(ctx, fruits, shared), fault(ctx, fruits, shared))?;
         for n in 0..OWNED {
@@ -201,12 +201,9 @@ struct Controller<'a> {
 }
 
 impl<'a> Controller<'a> {
-    async fn start(ctx: Ctx, fruits: &'a Resource) -> Verdict<Controller<'a>> {
+    fn new(ctx: Ctx, fruits: &'a Resource) -> Controller<'a> {
         let (cache, tried) = (Cache::new(), BTreeMap::new());
-        let mut controller =
-            Controller { ctx, fruits, cache, at: None, newest: 0, tried, events: 0, lists: 0, resumed: 0 };
-        expect!(controller.list().await?, "the controller's first list was not answered");
-        Ok(controller)
+        Controller { ctx, fruits, cache, at: None, newest: 0, tried, events: 0, lists: 0, resumed: 0 }
     }
 
     /// Runs until the cache has the last object and every status matches its spec.

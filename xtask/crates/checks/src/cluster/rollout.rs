@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use crate::support::workload::{self, Step, controller, is_active, is_ready, steps};
+use crate::support::workload::{self, Step, controller, has_written, is_active, is_ready, steps};
 use suite::object::{DEPLOYMENTS, PODS, REPLICA_SETS};
 use suite::prelude::*;
 
@@ -178,6 +179,10 @@ fn pods_match_requests(pods: &[Step], sets: &[Step], ended: &[&str]) -> Verdict 
     })
 }
 
+/// If a node has not renewed its Lease for 50 s, also on a slow machine, the controller manager sets its Pods to not
+/// ready (kubernetes pkg/controller/util/node, `MarkPodsNotReady`).
+const CONTROLLERS: &str = "kube-controller-manager";
+
 /// From a revision on, the ReplicaSets must not request more Pods than allowed together, and enough Pods must be ready.
 fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Verdict {
     walk(pods, sets, |_, step, _, after| {
@@ -188,6 +193,10 @@ fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Verdict {
         expect!(most <= REPLICAS + SURGE, "at {} the ReplicaSets ask for {most} Pods together", step.rev);
         let ready = after.pods.values().filter(|pod| is_active(pod) && is_ready(pod)).count() as u64;
         let Step { rev, name, .. } = step;
+        let was_set = |pod: &Value| is_active(pod) && !is_ready(pod) && has_written(pod, CONTROLLERS, "status");
+        if ready < REPLICAS && after.pods.values().any(was_set) {
+            return Err(anyhow!("not exercised: the node was late, and at {rev} its Pods were set to not ready").into());
+        }
         expect!(ready >= REPLICAS, "at {rev}, by a change of {name}, only {ready} Pods are ready");
         Ok(())
     })
@@ -324,5 +333,15 @@ mod tests {
             change(&mut pods, &mut sets);
             assert_fault(in_bounds(&pods, &sets, 4), expected, expected);
         }
+    }
+
+    #[test]
+    fn pods_of_a_late_node_prove_nothing() {
+        let (mut pods, sets) = rolled();
+        let mut late = pod(10, "a", "old", false);
+        let fields = json!([{"manager": CONTROLLERS, "subresource": "status"}]);
+        late.object.as_mut().unwrap()["metadata"]["managedFields"] = fields;
+        pods.insert(5, late);
+        assert!(matches!(in_bounds(&pods, &sets, 4), Err(CheckError::Errored(_))));
     }
 }

@@ -44,8 +44,8 @@ impl Member {
     async fn replace(&self, ctx: &Ctx, members: &[Store], failure: String) -> CheckError {
         let Member { place, id, peer_urls } = self;
         let replaced = async {
-            // The engine ends the suite when it finds a component that ended by itself.
-            ctx.control.apply(&component(*place), Action::Kill).await?;
+            // The engine ends the suite when it finds a component that ended by itself. Only this action accepts one.
+            ctx.control.apply(&component(*place), Action::Stop).await?;
             let leading = agreed_leader(ctx, members, Some(*place)).await?;
             remove(ctx, &members[leading], *id).await?;
             join(ctx, &members[leading], (&members[*place], *place), peer_urls).await

@@ -76,11 +76,8 @@ async fn readyz(ctx: &Ctx) -> Verdict {
     let events = ["etcd-override-0", "etcd-override-readiness-0"];
     for (component, ill, others) in [("etcd-events", events, main), (ETCD, main, events)] {
         let paused = ctx.control.pause(component).await?;
-        let body = wait_until_unhealthy(ctx, "/readyz", &ill).await?;
-        for other in others {
-            expect!(!body.contains(&format!("[-]{other} ")), "/readyz blames {other} for {component}: {body}");
-        }
-        wait_until_unhealthy(ctx, "/livez", &ill[..1]).await?;
+        wait_until_unhealthy(ctx, "/readyz", (&ill, &others)).await?;
+        wait_until_unhealthy(ctx, "/livez", (&ill[..1], &[])).await?;
         paused.resume().await?;
         wait_until_healthy(ctx, &ill).await?;
         ctx.count("stores stopped", 1);
@@ -88,15 +85,19 @@ async fn readyz(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Waits until a health endpoint fails with all of these checks.
-pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, checks: &[&str]) -> Verdict<String> {
-    let what = format!("{path} to fail with {}", checks.join(" and "));
+/// Waits until a health endpoint fails with all of the first checks and none of the others. An answer that names one of
+/// the others proves nothing: the server gives each store two seconds (`--etcd-healthcheck-timeout`), also on a slow
+/// machine, so one that works may exceed them now and then.
+pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, (checks, others): (&[&str], &[&str])) -> Verdict {
+    let without = if others.is_empty() { String::new() } else { format!(" without {}", others.join(" and ")) };
+    let what = format!("{path} to fail with {}{without}", checks.join(" and "));
     let ill = wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         // A server that is not ready may also answer 503.
         let answer = ctx.api.send(&Request::get(path).query("verbose=true")).await.accept(&[503])?;
         let body = String::from_utf8_lossy(&answer.body).into_owned();
-        let fail = answer.status == 500 && checks.iter().all(|check| body.contains(&format!("[-]{check} failed")));
-        Ok(if fail { Ok(body) } else { Err(answer.to_string()) })
+        let fails = |check: &&str| body.contains(&format!("[-]{check} failed"));
+        let fail = answer.status == 500 && checks.iter().all(fails) && !others.iter().any(fails);
+        Ok(if fail { Ok(()) } else { Err(answer.to_string()) })
     });
     // The server must notice a store that is suspended for so long.
     ill.await.map_err(time_out_is_failure)

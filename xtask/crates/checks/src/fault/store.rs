@@ -1,12 +1,15 @@
 //! A store that does not start, that is full, or that is killed during a compaction.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::Action;
 use serde_json::Value;
 
 use crate::fault::POLL_INTERVAL;
+use crate::fault::replacement::ended_by_itself;
 use crate::fault::restart::{ETCD, restart_after};
+use crate::fault::upgrade::first_started;
 use suite::error::StoreError;
 use suite::load::{self, Servers, Workload};
 use suite::prelude::*;
@@ -20,13 +23,14 @@ pub(super) static CHECKS: &[Check] = &[
         level: Should,
         requirement: "etcd starts without ETCD_UNSUPPORTED_ARCH if it supports the architecture. If it does not, it \
                       exits with code 1 and logs `Refusing to run etcd on unsupported architecture since \
-                      ETCD_UNSUPPORTED_ARCH is not set`.",
+                      ETCD_UNSUPPORTED_ARCH is not set` (etcd 3.5: `running etcd on unsupported architecture since \
+                      ETCD_UNSUPPORTED_ARCH is set`).",
         source: "etcd server/etcdmain/etcd.go (checkSupportArch); etcd-io/etcd#21509",
         observed: "The check stops etcd and starts it without the variable. The log of etcd's first start shows \
                    whether the architecture is supported. Afterwards etcd runs again as before, with the same data.",
         by_hand: "env -u ETCD_UNSUPPORTED_ARCH etcd; echo $?",
         profiles: &["disruptive"],
-        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive, Requirement::Etcd]),
         run: scenario!(unsupported_arch),
     },
     Check {
@@ -41,7 +45,7 @@ pub(super) static CHECKS: &[Check] = &[
                    every later start.",
         by_hand: "etcdctl compact --physical to the present revision & kill -9 etcd; start it; etcdctl get --rev=N",
         profiles: &["disruptive"],
-        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive, Requirement::Etcd]),
         run: scenario!(compaction_kill),
     },
     Check {
@@ -56,7 +60,7 @@ pub(super) static CHECKS: &[Check] = &[
                    with its own quota and disarms the alarm.",
         by_hand: "etcd --quota-backend-bytes=65536; kubectl create configmap a; etcdctl alarm list; etcdctl alarm disarm",
         profiles: &["disruptive"],
-        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
+        requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive, Requirement::Etcd]),
         run: scenario!(disk_full),
     },
 ];
@@ -78,6 +82,8 @@ pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Verdict<i64> {
 const VARIABLE: &str = "ETCD_UNSUPPORTED_ARCH";
 const TOLERATED: &str = "running etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is set";
 const REFUSED: &str = "Refusing to run etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is not set";
+/// etcd 3.5 refuses with the text with which it tolerates (server/etcdmain/etcd.go, checkSupportArch).
+const MINOR_WITH_ONE_TEXT: u32 = 5;
 
 async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     let before = ctx.store.of(&CONFIG_MAPS).revision().await?;
@@ -85,30 +91,40 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     let is_supported = !earlier.contains(TOLERATED);
     ctx.control.apply(ETCD, Action::Kill).await?;
     let started = ctx.control.apply(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
-    let refused = started.err().map(|error| format!("{error:?}"));
-    if refused.is_some() {
+    if started.is_err() {
         ctx.control.apply(ETCD, Action::Start).await?;
     }
+    let refused = started.err().map(refusal).transpose()?;
     // A case that is repeated on the same cluster must not take an earlier refusal for this one.
     let log = ctx.control.log(ETCD)?;
-    judge_start(is_supported, refused.as_deref(), log.strip_prefix(&earlier).unwrap_or(&log))?;
+    let text = if first_started(&earlier) == Some(MINOR_WITH_ONE_TEXT) { TOLERATED } else { REFUSED };
+    judge_start(is_supported, refused.as_deref(), log.strip_prefix(&earlier).unwrap_or(&log), text)?;
     ctx.count(if is_supported { "started without the variable" } else { "refused without the variable" }, 1);
     let after = settle(ctx, "a").await?;
     expect!(after > before, "etcd was at revision {before}; after its start a write got {after}");
     Ok(())
 }
 
-/// Judges a start without the variable: `refused` is the error of that start, `log` is the log since then.
-fn judge_start(is_supported: bool, refused: Option<&str>, log: &str) -> Verdict {
+/// The error of a start at which etcd ended by itself. Any other one is no refusal: a start may be slow.
+fn refusal(error: CheckError) -> Verdict<String> {
+    match error {
+        CheckError::Errored(error) if ended_by_itself(&format!("{error:#}")) => Ok(format!("{error:#}")),
+        other => Err(other),
+    }
+}
+
+/// Judges a start without the variable: `refused` is the error of that start, `log` is the log since then, and `text`
+/// is the message of a refusal.
+fn judge_start(is_supported: bool, refused: Option<&str>, log: &str, text: &str) -> Verdict {
     match (is_supported, refused) {
-        (true, None) => expect!(!log.contains(REFUSED), "etcd supports this architecture, but its log says: {REFUSED}"),
+        (true, None) => expect!(!log.contains(text), "etcd supports this architecture, but its log says: {text}"),
         (true, Some(error)) => {
             expect!(false, "etcd did not start without {VARIABLE}, although it supports this architecture: {error}");
         }
         (false, None) => expect!(false, "etcd started without {VARIABLE} on an architecture that it does not support"),
         (false, Some(error)) => {
             expect!(error.contains("exit status: 1)"), "etcd did not exit with code 1: {error}");
-            expect!(log.contains(REFUSED), "etcd's log does not say: {REFUSED}");
+            expect!(log.contains(text), "etcd's log does not say: {text}");
         }
     }
     Ok(())
@@ -120,16 +136,21 @@ const KILLED_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(120),
 const BETWEEN: i64 = 40;
 
 async fn compaction_kill(ctx: &Ctx) -> Verdict {
-    slow_compaction(ctx, true).await?;
+    let [limit, interval] = compaction_flags(&ctx.store.of(&CONFIG_MAPS).state().await?.version);
+    // A compaction takes steps of a few keys with pauses between them.
+    restart_with(ctx, &[(limit, "10"), (interval, "30ms")]).await?;
     let seen = compactions_and_kills(ctx).await;
-    slow_compaction(ctx, false).await?;
+    restart_with(ctx, &[(limit, ""), (interval, "")]).await?;
     seen
 }
 
-/// Restarts etcd so that a compaction takes steps of a few keys with pauses between them, or with its own flags again.
-async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
-    let (limit, interval) = if slow { ("10", "30ms") } else { ("", "") };
-    restart_with(ctx, &[("compaction-batch-limit", limit), ("compaction-sleep-interval", interval)]).await
+/// The flags for the number of keys in a step of a compaction, and for the pause after it. etcd does not start with a
+/// flag that it does not know.
+fn compaction_flags(version: &str) -> [&'static str; 2] {
+    match version.starts_with("3.5.") {
+        true => ["experimental-compaction-batch-limit", "experimental-compaction-sleep-interval"],
+        false => ["compaction-batch-limit", "compaction-sleep-interval"],
+    }
 }
 
 /// Restarts etcd with these flags; for an empty value etcd uses its own flag.
@@ -144,30 +165,33 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
     let (store, recorder) = (ctx.store.of(&CONFIG_MAPS), ctx.store.recorder(&CONFIG_MAPS));
     let workload = Workload::new(ctx, Servers::first(ctx));
     let kills = async {
-        let mut forgotten = 0;
+        let mut forgotten = BTreeSet::new();
         for (number, wait) in KILLED_AFTER.into_iter().enumerate() {
             load::progress(ctx, BETWEEN).await?;
             // Revisions that are not recorded yet must not be compacted.
             let revision = recorder.last_revision();
             recorder.compaction(revision);
+            let is_last = number + 1 == KILLED_AFTER.len();
             let kill = async {
                 wait::pause(wait).await;
-                if number + 1 == KILLED_AFTER.len() {
+                if is_last {
                     until_compacted(ctx, revision - 1).await?;
                 }
                 restart_after(ctx, ETCD, workload.unanswered(1)).await
             };
             let (compacted, restarted) = futures::join!(store.compact(revision), kill);
             restarted?;
-            if compacted.is_ok() {
-                ctx.count("compactions acknowledged", 1);
-                forgotten = revision - 1;
+            ctx.count("compactions acknowledged", u64::from(compacted.is_ok()));
+            if compacted.is_ok() || is_last {
+                forgotten.insert(revision - 1);
             }
-            // A revision that was once refused as compacted must be refused.
-            let refused = forgotten == 0 || is_compacted(ctx, forgotten).await?;
-            expect!(refused, "revision {forgotten} was compacted, but can be read after a restart of etcd");
+            // Each revision that was once refused as compacted must be refused.
+            for old in &forgotten {
+                let refused = is_compacted(ctx, *old).await?;
+                expect!(refused, "revision {old} was compacted, but can be read after a restart of etcd");
+            }
             let gone = matches!(is_compacted(ctx, revision - 1).await, Ok(true));
-            forgotten = if gone { revision - 1 } else { forgotten };
+            forgotten.extend(gone.then_some(revision - 1));
             ctx.count("compactions that took effect", u64::from(gone));
         }
         Ok(())
@@ -258,7 +282,31 @@ mod tests {
             (false, Some("(signal: 9 (SIGKILL))"), REFUSED, "did not exit with code 1"),
             (false, exited, TOLERATED, "log does not say"),
         ] {
-            assert_fault(judge_start(is_supported, refused, log), why, (is_supported, refused, log));
+            assert_fault(judge_start(is_supported, refused, log, REFUSED), why, (is_supported, refused, log));
+        }
+        // etcd 3.5.
+        assert_fault(judge_start(false, exited, TOLERATED, TOLERATED), "", "one text");
+        assert_fault(judge_start(false, exited, REFUSED, TOLERATED), "log does not say", "another text");
+    }
+
+    #[test]
+    fn flags_of_a_compaction_have_the_names_of_the_release() {
+        for (version, expected) in [
+            ("3.5.35", "experimental-compaction-batch-limit"),
+            ("3.6.16", "compaction-batch-limit"),
+            ("3.8.0-alpha.0", "compaction-batch-limit"),
+        ] {
+            assert_eq!(compaction_flags(version)[0], expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn only_an_etcd_that_ended_has_refused() {
+        let error = |text: &str| CheckError::Errored(anyhow::anyhow!("StartWithout of disruptive/etcd-main: {text}"));
+        let refused = refusal(error("disruptive/etcd-main ended (exit status: 1) before it was ready\nRefusing"));
+        assert!(refused.unwrap().contains("exit status: 1)"));
+        for other in ["no answer within 60 s", "ended (signal: 9 (SIGKILL)) before it was ready"] {
+            assert!(matches!(refusal(error(other)), Err(CheckError::Errored(_))), "{other}");
         }
     }
 }

@@ -89,7 +89,7 @@ async fn cut(ctx: &Ctx) -> Verdict {
         let mut relay = FaultInjector::relay(ctx)?;
         for (mode, felt) in [("cut", &["reset", "refused"][..]), ("hold", &["held-up"])] {
             relay.set(mode).await?;
-            wait_until_unhealthy(ctx, "/readyz", &HEALTH).await?;
+            wait_until_unhealthy(ctx, "/readyz", (&HEALTH, &[])).await?;
             check_answers_without_store(ctx, &namespace, limit).await?;
             let least: Vec<(&str, u64)> = felt.iter().map(|what| (*what, 1)).collect();
             let mut counts = relay.wait_until_effective(mode, &least).await?;

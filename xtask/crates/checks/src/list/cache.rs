@@ -1,5 +1,6 @@
 //! Lists that the watch cache answers, and their equality with the store's answers.
 
+use model::ClusterInfo;
 use serde_json::json;
 
 use crate::list::params::{Token, read_token};
@@ -82,11 +83,12 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     ctx.count("fallbacks to the store", fallbacks);
     expect_eq!(all, LISTS, "growth of {CONSISTENT} by {LISTS} lists");
     expect_eq!(grown(&[("success", "false")]), 0, "growth of {CONSISTENT}{{success=\"false\"}}");
-    // On a busy machine the cache may sometimes not catch up within 3 s.
-    expect!(
-        good * 2 > LISTS,
-        "only {good} of {LISTS} consistent lists came from the cache, {fallbacks} from the store"
-    );
+    // On a busy machine the cache may sometimes not catch up within 3 s, and on an emulated one never.
+    let few = format!("only {good} of {LISTS} consistent lists came from the cache, {fallbacks} from the store");
+    if good * 2 <= LISTS && ctx.limit(1.0).as_secs_f64() >= ClusterInfo::SLOW {
+        return Err(anyhow::anyhow!("not exercised: {few}").into());
+    }
+    expect!(good * 2 > LISTS, "{few}");
     Ok(())
 }
 

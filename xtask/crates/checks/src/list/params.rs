@@ -189,7 +189,9 @@ async fn with_versions(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict
             ctx.count("refused", 1);
         }
     }
-    stays_inside(ctx, resource, token, "resourceVersion=0").await
+    let taken = stays_inside(ctx, resource, token, "resourceVersion=0").await?;
+    expect!(taken, "a list of {} with its own token and resourceVersion=0 was refused", resource.plural);
+    Ok(())
 }
 
 async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
@@ -219,13 +221,14 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
     Ok(())
 }
 
-/// A token only selects a position inside the requested collection, whatever collection it was made for.
-async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict {
+/// A token only selects a position inside the requested collection, whatever collection it was made for. False if the
+/// server refuses it.
+async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict<bool> {
     let answer = ctx.api.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
     let what = format!("list of {} with a token for {:?} at {}", resource.plural, token.start, token.rv);
     if answer.status == 400 {
         ctx.count("tokens refused", 1);
-        return Ok(());
+        return Ok(false);
     }
     expect!(answer.status == 200, "{what} was answered {answer}");
     let page = page::read(ctx, resource, &answer.object()?, &what)?;
@@ -234,7 +237,7 @@ async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str)
     let stored = entries_after(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
     ctx.count("tokens taken", 1);
     expect_none!(fault_of_items(&page.items, &stored), "{what}");
-    Ok(())
+    Ok(true)
 }
 
 fn entries_after(stored: &[Entry], prefix: &str, start: &str) -> Vec<Entry> {

@@ -2,6 +2,7 @@
 //! values are computed or pinned here, so a run on one machine is enough. `arch_identical` checks whole stored bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -16,6 +17,7 @@ use crate::support::stored_bytes::position;
 use suite::api::{JSON, Request, Response, query};
 use suite::object::CORE_EVENTS;
 use suite::prelude::*;
+use suite::wait::until;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -75,6 +77,7 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 const HASH_GATE: &str = "StorageVersionHash";
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 async fn discovery_hash(ctx: &Ctx) -> Verdict {
     if Metrics::read(ctx).await?.gate(HASH_GATE) != Some(true) {
@@ -90,10 +93,21 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     ctx.count("hashes", hashes.values().filter(|hash| !hash.is_empty()).count() as u64);
     let group = format!("{}.example", ctx.name_prefix());
     let things = ctx.api.define(&group, "things", "Thing").await?;
-    let of_things = hashes_at(ctx, &things.api_root()).await?;
+    let of_things = discovered(ctx, &things.api_root()).await?;
     let expected = hash_of(&format!("{group}/v1/Thing"));
     expect_eq!(of_things.get(&format!("{}/things", things.api_root())), Some(&expected), "hash of a custom resource");
     Ok(())
+}
+
+/// The hashes of a new group. A server may serve its resources a moment before it has the group in discovery.
+async fn discovered(ctx: &Ctx, root: &str) -> Verdict<BTreeMap<String, String>> {
+    let what = format!("discovery at {root}");
+    until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
+        let answer = ctx.api.send(&Request::get(root)).await?;
+        Ok(if answer.status == 404 { Err(answer.to_string()) } else { Ok(()) })
+    })
+    .await?;
+    Ok(hashes_at(ctx, root).await?)
 }
 
 /// `storageVersionHash` by `ROOT/PLURAL`; empty if discovery has none.

@@ -176,8 +176,10 @@ async fn copied(ctx: &Ctx, kind: &Kind, resource: &Resource, object: &Object) ->
     let key = ctx.store.key(resource, "copy").await?;
     ctx.store.of(resource).put(&key, &stored.value).await?;
     let copy = ctx.api.try_get(resource, "copy", "").await;
-    ctx.store.of(resource).delete(&key).await?;
-    fault_of_copy(ctx, kind.provider, &own.object()?, &copy?)
+    let deleted = ctx.store.of(resource).delete(&key).await;
+    fault_of_copy(ctx, kind.provider, &own.object()?, &copy?)?;
+    deleted?;
+    Ok(())
 }
 
 fn fault_of_copy(ctx: &Ctx, provider: Provider, own: &Object, copy: &Response) -> Verdict {
@@ -218,12 +220,17 @@ async fn encryption_wrong_key(ctx: &Ctx) -> Verdict {
         ctx.store.of(value.resource).put(&key, &value.value).await?;
     }
     let verdict = all_refused(ctx, &values, &resources).await;
-    for value in &values {
+    let deleted = delete(ctx, &values).await;
+    verdict.and(deleted)?;
+    try_join_all(resources.iter().map(|resource| wait_until_caught_up(ctx, resource, "a"))).await?;
+    Ok(())
+}
+
+async fn delete(ctx: &Ctx, values: &[Unreadable<'_>]) -> Verdict {
+    for value in values {
         let key = ctx.store.key(value.resource, value.name).await?;
         ctx.store.of(value.resource).delete(&key).await?;
     }
-    verdict?;
-    try_join_all(resources.iter().map(|resource| wait_until_caught_up(ctx, resource, "a"))).await?;
     Ok(())
 }
 

@@ -64,6 +64,8 @@ pub(super) static CHECKS: &[Check] = &[
 const POLL: Duration = Duration::from_secs(60);
 
 async fn encryption_reload(ctx: &Ctx) -> Verdict {
+    // An earlier attempt at this case may have changed the file a moment ago.
+    wait_until_loaded(ctx).await?;
     let original = configuration(ctx)?;
     let started = metric(ctx, "process_start_time_seconds").await?;
     let failures = metric(ctx, FAILURES).await?;
@@ -144,13 +146,18 @@ async fn encryption_rotate(ctx: &Ctx) -> Verdict {
     let original = file(ctx, CONFIGURATION)?;
     let verdict = rotated(ctx).await;
     // Delete the values that only the new keys can decrypt before removing those; the server reloads the file itself.
+    let deleted = delete_samples(ctx).await;
+    let restored = write_file(ctx, CONFIGURATION, &original).await;
+    verdict.and(deleted).and(restored)
+}
+
+async fn delete_samples(ctx: &Ctx) -> Verdict {
     for (resource, _) in samples() {
         for name in NAMES {
             ctx.api.try_delete(resource, name, &Value::Null).await?;
         }
     }
-    let restored = write_file(ctx, CONFIGURATION, &original).await;
-    verdict.and(restored)
+    Ok(())
 }
 
 const NAMES: [&str; 2] = ["a", "b"];

@@ -41,14 +41,15 @@ const LARGEST_ANNOTATIONS: usize = 32 * 1024;
 
 async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     let [.., kind] = kinds();
+    let keys = file(ctx, KMS_KEYS)?;
+    let current = keys.lines().find_map(|line| line.strip_prefix("current "));
+    let current = current.ok_or_else(|| anyhow!("the plugin's file names no current key"))?;
+    wait_until_used(ctx, &kind, current).await?;
     let mut objects = Vec::new();
     for name in ["turned", "left"] {
         let object = ctx.api.create(kind.resource, &kind.object(name, MARKER)).await?;
         objects.push((object, ctx.store.get(kind.resource, name).await?));
     }
-    let keys = file(ctx, KMS_KEYS)?;
-    let current = keys.lines().find_map(|line| line.strip_prefix("current "));
-    let current = current.ok_or_else(|| anyhow!("the plugin's file names no current key"))?;
     for (object, stored) in &objects {
         envelope(ctx, &kind, object, stored, current).await?;
     }
@@ -69,13 +70,37 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
+/// Where the server answers with the health of the plugin, and asks the plugin for its key.
+const HEALTH: &str = "/healthz/kms-providers";
+
+/// The server asks the plugin once a minute by itself, and at most every 20 s when its health is requested.
+fn limit(ctx: &Ctx) -> Duration {
+    Duration::from_secs(70) + ctx.limit(10.0)
+}
+
+/// Writes an object until it is stored under this key. An earlier attempt at this case may have changed the key a moment
+/// ago.
+async fn wait_until_used(ctx: &Ctx, kind: &Kind, key_id: &str) -> Verdict {
+    ctx.api.create(kind.resource, &kind.object("probe", MARKER)).await?;
+    let what = format!("an object to be stored under the plugin's key {key_id}");
+    let used = suite::wait::until(&what, limit(ctx), Duration::from_secs(1), || async {
+        let stored = ctx.store.get(kind.resource, "probe").await?;
+        let seen = encrypted_object(sealed(&stored)?.body).map_err(CheckError::failed)?.key_id.to_owned();
+        if seen == key_id {
+            return Ok(Ok(()));
+        }
+        ctx.api.send(&Request::get(HEALTH)).await?;
+        ctx.api.update(kind.resource, &ctx.api.get(kind.resource, "probe").await?).await?;
+        Ok(Err(format!("the key {seen}")))
+    });
+    used.await.map_err(time_out_is_failure)
+}
+
 /// Requests the plugin's health and PUTs the unchanged object, until that makes a revision.
 async fn wait_until_rewritten(ctx: &Ctx, kind: &Kind, object: &Object) -> Verdict<Object> {
-    // The server asks the plugin once a minute by itself, and at most every 20 s when its health is requested.
-    let limit = Duration::from_secs(70) + ctx.limit(10.0);
     let what = "a PUT to rewrite an object under the plugin's new key";
-    let rewritten = suite::wait::until(what, limit, Duration::from_secs(1), || async {
-        let health = ctx.api.send(&Request::get("/healthz/kms-providers")).await?;
+    let rewritten = suite::wait::until(what, limit(ctx), Duration::from_secs(1), || async {
+        let health = ctx.api.send(&Request::get(HEALTH)).await?;
         let put = ctx.api.update(kind.resource, object).await?;
         let seen = || format!("resource version {}; the plugins' health is {health}", put.rv());
         Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })

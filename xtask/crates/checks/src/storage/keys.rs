@@ -1,7 +1,7 @@
 //! Keys that are not objects, and the lease of an updated Event.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -10,6 +10,7 @@ use crate::storage::leases::event;
 use crate::support::assertions::none_of;
 use crate::support::compaction::COMPACTED;
 use crate::support::lease_use::Times;
+use crate::support::verdict::until_exercised;
 use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 use suite::store::KeyValue;
@@ -132,7 +133,9 @@ async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Verdict<bool> {
     }
     let granted = lease.granted;
     expect!((1..=LONGEST_MASTER_LEASE).contains(&granted), "the lease of {} was granted for {granted} s", kv.key);
-    let renewed = store.get(&kv.key, 0).await?.is_some_and(|later| later.mod_rev > now.mod_rev);
+    // The key may have got another lease before this one was looked up. If it has expired since, nothing shows that.
+    let Some(later) = store.get(&kv.key, 0).await? else { return Ok(false) };
+    let renewed = later.mod_rev > now.mod_rev;
     expect!(renewed || lease.keys == [kv.key.clone()], "the lease of {} holds {:?}", kv.key, lease.keys);
     Ok(true)
 }
@@ -184,20 +187,32 @@ impl<'a> ExpectedKeys<'a> {
 
 async fn event_update_ttl(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
+    until_exercised(ctx, "every event expired before its leases were compared", |round| async move {
+        let mut written = Instant::now();
+        let verdict = updates(ctx, &times, &format!("a{round}"), &mut written).await;
+        Ok(times.unless_expired(verdict, written.elapsed())?.is_some())
+    })
+    .await
+}
+
+/// Creates, updates and patches an event. `written` becomes a time before its last write.
+async fn updates(ctx: &Ctx, times: &Times, name: &str, written: &mut Instant) -> Verdict {
     let window = Duration::from_secs(times.window().unsigned_abs());
-    let event = event(&CORE_EVENTS, ctx.api.namespace().await?, "a").with("count", 1);
+    let event = event(&CORE_EVENTS, ctx.api.namespace().await?, name).with("count", 1);
     ctx.api.create(&CORE_EVENTS, &event).await?;
-    let mut before = ctx.store.get(&CORE_EVENTS, "a").await?;
-    for round in 2..=3 {
+    let mut before = ctx.store.get(&CORE_EVENTS, name).await?;
+    for count in 2..=3 {
         pause(window + window / 10).await;
-        let answer = if round == 2 {
-            ctx.api.try_update(&CORE_EVENTS, &event.clone().with("count", round)).await?
+        let called = Instant::now();
+        let answer = if count == 2 {
+            ctx.api.try_update(&CORE_EVENTS, &event.clone().with("count", count)).await?
         } else {
-            let patch = json!({"count": round});
-            ctx.api.try_patch(&CORE_EVENTS, "a", suite::api::MERGE_PATCH, &patch, "").await?
+            let patch = json!({"count": count});
+            ctx.api.try_patch(&CORE_EVENTS, name, suite::api::MERGE_PATCH, &patch, "").await?
         };
         expect_eq!(answer.status, 200, "the update of an event was answered {answer}");
-        let after = ctx.store.get(&CORE_EVENTS, "a").await?;
+        *written = called;
+        let after = ctx.store.get(&CORE_EVENTS, name).await?;
         let version = ctx.store.expected_key_version(&CORE_EVENTS, before.version + 1);
         expect_eq!(after.version, version, "version of the event's key after an update");
         expect!(after.lease != 0 && after.lease != before.lease, "the lease {:x} stayed after an update", after.lease);

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::support::lease_use::{Lease, MOST, Times, reuse_fault};
 use crate::support::samples::all;
+use crate::support::verdict::until_exercised;
 use suite::object::{CORE_EVENTS, EVENTS, LEASES, NAMESPACES, POD_TEMPLATES};
 use suite::prelude::*;
 use suite::wait::{pause, until};
@@ -61,39 +62,60 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
     let watch = WatchOptions::after(ctx.api.list(&CORE_EVENTS, "").await?.rv());
     let mut watch = ctx.api.watch(&CORE_EVENTS, &watch).await?;
-    let written = Instant::now();
     let expires = ctx.profile().name == "short-events";
+    let (name, written) = leased(ctx, &CORE_EVENTS, "core", &times).await?;
     // On that profile only `storage.lease-reuse` may write through the other group.
-    let views: &[&Resource] = if expires { &[&CORE_EVENTS] } else { &[&CORE_EVENTS, &EVENTS] };
-    for resource in views {
-        let name = if resource.group.is_empty() { "core" } else { "new" };
-        let lease = write(ctx, resource, name).await?;
-        let granted = ctx.store.of(resource).lease(lease).await?.granted;
-        expect_eq!(granted, times.granted(), "seconds for which the lease of the event `{name}` was granted");
+    if !expires {
+        leased(ctx, &EVENTS, "new", &times).await?;
     }
     others_have_none(ctx).await?;
     if !expires {
         return Ok(());
     }
     let limit = Duration::from_secs(times.granted().unsigned_abs()) + ctx.limit(40.0);
-    let gone = |event: &suite::watch::Event| event.frame.kind == FrameKind::Deleted && event.object.name() == "core";
-    let events = watch.read_until("the expiry of the event `core`", limit, gone).await?;
+    let gone = |event: &suite::watch::Event| event.frame.kind == FrameKind::Deleted && event.object.name() == name;
+    let events = watch.read_until(&format!("the expiry of the event `{name}`"), limit, gone).await?;
     let lived = written.elapsed();
     // There is no upper bound: etcd extends leases when its leader changes.
-    expect!(lived >= Duration::from_secs(times.ttl.unsigned_abs()), "the event `core` expired after {lived:?}");
+    expect!(lived >= Duration::from_secs(times.ttl.unsigned_abs()), "the event `{name}` expired after {lived:?}");
     let deleted = events.last().context("the watch stopped at an event")?;
-    expect_eq!(ctx.store.find(&CORE_EVENTS, "core").await?, None, "the stored key of the expired event");
-    expiry_is_recorded(ctx, deleted.frame.rv).await?;
+    expect_eq!(ctx.store.find(&CORE_EVENTS, &name).await?, None, "the stored key of the expired event");
+    expiry_is_recorded(ctx, &name, deleted.frame.rv).await?;
     ctx.count("events expired", 1);
     Ok(())
 }
 
-/// Creates an event and returns its key's lease, which must exist.
-async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<i64> {
+/// Writes an event, whose lease must have been granted for the right time. Returns its name, and a time before it.
+async fn leased(ctx: &Ctx, resource: &Resource, prefix: &str, times: &Times) -> Verdict<(String, Instant)> {
+    let mut rounds = ctx.rounds("every event expired before its lease was read");
+    loop {
+        let name = format!("{prefix}-{}", rounds.next()?);
+        let written = Instant::now();
+        let verdict = is_granted(ctx, resource, &name, times).await;
+        if times.unless_expired(verdict, written.elapsed())?.is_some() {
+            return Ok((name, written));
+        }
+    }
+}
+
+async fn is_granted(ctx: &Ctx, resource: &Resource, name: &str, times: &Times) -> Verdict {
+    create(ctx, resource, name).await?;
+    let lease = lease_of(ctx, resource, name).await?;
+    let granted = ctx.store.of(resource).lease(lease).await?.granted;
+    expect_eq!(granted, times.granted(), "seconds for which the lease of the event `{name}` was granted");
+    Ok(())
+}
+
+async fn create(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
     ctx.api.create(resource, &event(resource, ctx.api.namespace().await?, name)).await?;
+    ctx.count("events", 1);
+    Ok(())
+}
+
+/// The lease of an event's key, which must have one.
+async fn lease_of(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<i64> {
     let lease = ctx.store.get(resource, name).await?.lease;
     expect!(lease != 0, "the key of the event `{name}` has no lease");
-    ctx.count("events", 1);
     Ok(lease)
 }
 
@@ -131,8 +153,8 @@ async fn others_have_none(ctx: &Ctx) -> Verdict {
 }
 
 /// The DELETED event must carry the revision at which the key was removed.
-async fn expiry_is_recorded(ctx: &Ctx, rv: u64) -> Verdict {
-    let key = ctx.store.key(&CORE_EVENTS, "core").await?;
+async fn expiry_is_recorded(ctx: &Ctx, name: &str, rv: u64) -> Verdict {
+    let key = ctx.store.key(&CORE_EVENTS, name).await?;
     let last = until("the expiry in the store's history", ctx.limit(20.0), Duration::from_millis(50), || async {
         let last = ctx.store.recorder(&CORE_EVENTS).changes_of(&key).pop();
         Ok(last.filter(|last| last.kind == Change::Delete).ok_or_else(|| format!("no deletion of {key}")))
@@ -156,30 +178,38 @@ async fn lease_reuse(ctx: &Ctx) -> Verdict {
 /// Writes through events.k8s.io, because another check lets a core event expire on this profile at the same time.
 async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
     let window = Duration::from_secs(times.window().unsigned_abs());
-    let mut before = write(ctx, &EVENTS, "first").await?;
-    let mut rounds = ctx.rounds(format!("no two events were written within {window:?}"));
-    loop {
-        let round = rounds.next()?;
-        pause(window).await;
+    until_exercised(ctx, &format!("no two events were written within {window:?}"), |round| async move {
         let begin = Instant::now();
-        let fresh = write(ctx, &EVENTS, &format!("fresh-{round}")).await?;
-        expect!(fresh != before, "events {window:?} apart have the same lease {fresh:x}");
-        ctx.api.create(&EVENTS, &event(&EVENTS, ctx.api.namespace().await?, &format!("second-{round}"))).await?;
-        let took = begin.elapsed();
-        let second = ctx.store.get(&EVENTS, &format!("second-{round}")).await?.lease;
-        if took < window {
-            expect_eq!(second, fresh, "lease of an event written {took:?} after one with a fresh lease");
-            ctx.count("leases shared within the window", 1);
-            return Ok(());
-        }
-        // Too slow to decide. `second` may have another lease by now.
-        before = second;
+        let verdict = one_window(ctx, window, round).await;
+        Ok(times.unless_expired(verdict, begin.elapsed())? == Some(true))
+    })
+    .await
+}
+
+/// False if two events were too far apart to decide.
+async fn one_window(ctx: &Ctx, window: Duration, round: u32) -> Verdict<bool> {
+    let [first, fresh, second] = ["first", "fresh", "second"].map(|name| format!("{name}-{round}"));
+    create(ctx, &EVENTS, &first).await?;
+    pause(window).await;
+    let begin = Instant::now();
+    create(ctx, &EVENTS, &fresh).await?;
+    create(ctx, &EVENTS, &second).await?;
+    let took = begin.elapsed();
+    let before = lease_of(ctx, &EVENTS, &first).await?;
+    let fresh = lease_of(ctx, &EVENTS, &fresh).await?;
+    expect!(fresh != before, "events {window:?} apart have the same lease {fresh:x}");
+    if took >= window {
+        return Ok(false);
     }
+    let second = lease_of(ctx, &EVENTS, &second).await?;
+    expect_eq!(second, fresh, "lease of an event written {took:?} after one with a fresh lease");
+    ctx.count("leases shared within the window", 1);
+    Ok(true)
 }
 
 async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
     let begin = Instant::now();
-    let mut writes = BTreeMap::new();
+    let (mut writes, mut grants) = (BTreeMap::new(), BTreeMap::new());
     // A slow machine that runs other checks may not fill the first lease within the window, but fills a later one.
     let mut rounds = ctx.rounds(format!("no lease served {MOST} writes within its window"));
     loop {
@@ -187,7 +217,7 @@ async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
         let first = writes.len();
         writes.extend(fill(ctx, begin, first..=first + MOST).await?);
         let changes = recorded(ctx, writes.len()).await?;
-        let leases = leases_of(ctx, begin, &writes, &changes).await?;
+        let leases = leases_of(ctx, begin, &writes, &changes, &mut grants).await?;
         reuse_fault(&leases, times).map_or(Ok(()), |fault| Err(CheckError::failed(fault)))?;
         if leases.iter().any(|lease| lease.writes == MOST) {
             ctx.count("events", writes.len() as u64);
@@ -195,6 +225,13 @@ async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
             return Ok(());
         }
     }
+}
+
+/// The seconds for which a lease was granted, and the earliest time at which that was.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    seconds: i64,
+    born: f64,
 }
 
 /// When a write began and returned, in seconds.
@@ -230,12 +267,14 @@ async fn recorded(ctx: &Ctx, expected: usize) -> Verdict<Vec<Revision>> {
     .await
 }
 
-/// The leases of this case's writes in the order of their grants.
+/// The leases of this case's writes in the order of their grants. Each is looked up only once: on a slow machine the
+/// first ones may have expired at the end of a later round.
 async fn leases_of(
     ctx: &Ctx,
     begin: Instant,
     writes: &BTreeMap<String, Write>,
     changes: &[Revision],
+    grants: &mut BTreeMap<i64, Grant>,
 ) -> Verdict<Vec<Lease>> {
     let mut uses: BTreeMap<i64, Vec<Write>> = BTreeMap::new();
     for change in changes {
@@ -246,14 +285,20 @@ async fn leases_of(
     let mut leases = Vec::new();
     for (id, uses) in uses {
         expect!(id != 0, "{} of the events have no lease", uses.len());
-        let asked = begin.elapsed().as_secs_f64();
-        let info = ctx.store.of(&EVENTS).lease(id).await?;
-        let age = f64::from(i32::try_from(info.granted - info.ttl).unwrap_or(i32::MAX));
+        let grant = match grants.get(&id) {
+            Some(grant) => *grant,
+            None => {
+                let asked = begin.elapsed().as_secs_f64();
+                let info = ctx.store.of(&EVENTS).lease(id).await?;
+                let age = f64::from(i32::try_from(info.granted - info.ttl).unwrap_or(i32::MAX));
+                *grants.entry(id).or_insert(Grant { seconds: info.granted, born: asked - age })
+            }
+        };
         leases.push(Lease {
             id,
-            granted: info.granted,
+            granted: grant.seconds,
             writes: changes.iter().filter(|change| change.lease == id).count(),
-            born: asked - age,
+            born: grant.born,
             first_returned: uses.iter().map(|write| write.returned).fold(f64::INFINITY, f64::min),
             last_called: uses.iter().map(|write| write.called).fold(0.0, f64::max),
         });

@@ -67,8 +67,12 @@ async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) 
 /// Reads every object in each way; the store must not change.
 async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
     let listed = ctx.api.list(&CONFIG_MAPS, "").await?.items();
-    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
     let last = objects.iter().map(|(object, _)| object.rv()).max().unwrap_or_default();
+    // A watch from the start begins with the state of the watch cache, which may be older than the writes of the other
+    // server. This GET waits until the cache has them.
+    let cached = ctx.api.try_get(&CONFIG_MAPS, objects[0].0.name(), &format!("resourceVersion={last}")).await?;
+    same(&objects[0].0, &cached.object()?, "GET from the cache")?;
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
     // Synthetic events come in name order: only as many events as there are objects show which one is missing.
     let mut watched = Vec::new();
     while watched.len() < objects.len() {

@@ -123,8 +123,8 @@ async fn neighbours(ctx: &Ctx) -> Verdict {
     let other = ctx.second_namespace("-a").await?;
     let verdict = strangers(ctx, &other).await;
     // The clean-up of this case removes the namespace, but not the objects in it.
-    other.api.clean_up().await?;
-    verdict
+    let cleared = other.api.clean_up().await;
+    verdict.and(cleared.map_err(CheckError::from))
 }
 
 async fn strangers(ctx: &Ctx, other: &Ctx) -> Verdict {

@@ -50,14 +50,17 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
     let controllers = ctx.control.start("kube-controller-manager", &[]).await?;
     let deleted = filled(ctx, &fruits).await?;
     let verdict = removed(ctx, &deleted).await;
-    controllers.stop().await?;
-    if verdict.is_err() {
-        // The server no longer shows these objects, so no request can remove them.
-        for key in remaining_keys(ctx, &deleted.name, 0).await? {
-            ctx.store.of(&CONFIG_MAPS).delete(&key).await?;
-        }
+    let stopped = controllers.stop().await;
+    let cleared = if verdict.is_err() { clear(ctx, &deleted.name).await } else { Ok(()) };
+    verdict.and(stopped).and(cleared)
+}
+
+/// Deletes the keys of the namespace. The server no longer shows these objects, so no request can remove them.
+async fn clear(ctx: &Ctx, namespace: &str) -> Verdict {
+    for key in remaining_keys(ctx, namespace, 0).await? {
+        ctx.store.of(&CONFIG_MAPS).delete(&key).await?;
     }
-    verdict
+    Ok(())
 }
 
 /// Creates a namespace with an object of every resource.
@@ -152,7 +155,8 @@ async fn remaining_keys(ctx: &Ctx, namespace: &str, revision: i64) -> Verdict<Ve
     Ok(keys.into_iter().map(|kv| kv.key).filter(|key| key.contains(&part)).collect())
 }
 
-/// The controller starts five seconds after the DELETE, and looks again after eight seconds if finalizers remain.
+/// The controller starts five seconds after the DELETE, and looks again after eight seconds if finalizers remain. Each
+/// time it sends requests for some thirty resources, one after the other.
 fn limit(ctx: &Ctx) -> Duration {
-    Duration::from_secs(30) + ctx.limit(10.0)
+    Duration::from_secs(30) + ctx.wait_limit()
 }

@@ -288,6 +288,13 @@ impl<'a> Servers<'a> {
     /// The first fault in the lists of both servers, from the store and from the watch cache.
     async fn list_fault(self, row: &StoredResource, objects: &[Shared]) -> Verdict<Option<String>> {
         let last = objects.iter().map(|object| object.rv).max().unwrap_or(0);
+        let recorder = self.newer.store.recorder(&row.resource);
+        // A refusal of this version is only a late cache if the record shows that the store has it.
+        wait::until("the record of the store", self.newer.wait_limit(), POLL_INTERVAL, || async {
+            let seen = recorder.last_revision();
+            Ok(if seen.cast_unsigned() >= last { Ok(()) } else { Err(format!("revision {seen} of {last}")) })
+        })
+        .await?;
         for (name, server) in self.both() {
             for query in [String::new(), format!("resourceVersion={last}&resourceVersionMatch=NotOlderThan")] {
                 let list = match list(server, &row.resource, &query).await? {

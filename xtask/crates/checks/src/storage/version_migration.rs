@@ -63,7 +63,7 @@ async fn migration(ctx: &Ctx) -> Verdict {
     // Before the custom resource is defined: see `Ctx::variant`.
     let encrypting = ctx.variant(VARIANT).await?;
     let custom = custom_resources(ctx).await?;
-    let other = format!("{}-2", ctx.name_prefix());
+    let other = format!("{}-2", ctx.api.namespace().await?);
     ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
     for name in ["a", "b", "c"] {
         ctx.api.create(&POD_TEMPLATES, &template(name)).await?;
@@ -110,38 +110,55 @@ const LATER: &str = "later";
 async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     let limit = Duration::from_secs(90) + ctx.wait_limit();
     let mut number = 0;
-    // The controller gives up if the garbage collector, which starts at the same time, does not watch the resource yet.
-    // Seen in an emulated guest; a new migration succeeds.
-    let name = wait::until("a migration that the garbage collector is ready for", limit, POLL_INTERVAL, || {
+    // The controller gives up if the garbage collector, which starts at the same time, has not listed the resource a
+    // minute after the creation of the migration. Seen in an emulated guest; a new migration succeeds.
+    wait::until("a migration that the garbage collector is ready for", limit, POLL_INTERVAL, || {
         number += 1;
-        dated(ctx, resource, number, limit)
+        migrate(ctx, resource, number, later, limit)
     })
     .await?;
-    ctx.api.create(resource, later).await?;
-    let succeeded = wait::until("the migration to succeed", limit, POLL_INTERVAL, || async {
-        let migration = ctx.api.get(&MIGRATIONS, &name).await?;
-        fail_if_failed(&migration)?;
-        Ok(if migration.condition("Succeeded").is_some() { Ok(()) } else { Err(migration.0["status"].to_string()) })
-    });
-    succeeded.await?;
     ctx.count("migrations", 1);
     Ok(())
 }
 
-/// Creates a migration; returns its name once it has a version, or the reason if the garbage collector was not ready.
-async fn dated(ctx: &Ctx, resource: &Resource, number: u32, limit: Duration) -> Verdict<Result<String, String>> {
+/// One migration; the inner error is the reason if the garbage collector was not ready.
+async fn migrate(
+    ctx: &Ctx,
+    resource: &Resource,
+    number: u32,
+    later: &Object,
+    limit: Duration,
+) -> Verdict<Result<(), String>> {
     let name = format!("{}-{}-{number}", ctx.name_prefix(), resource.plural);
     let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
     ctx.api.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
-    wait::until("the migration to have a resource version", limit, POLL_INTERVAL, || async {
-        let migration = ctx.api.get(&MIGRATIONS, &name).await?;
+    let is_dated = |migration: &Object| migration.0["status"]["resourceVersion"].is_string();
+    if let Err(early) = reached(ctx, &name, "the migration to have a resource version", is_dated, limit).await? {
+        return Ok(Err(early));
+    }
+    let later = later.clone().with("metadata.name", format!("{}-{number}", later.name()));
+    ctx.api.create(resource, &later).await?;
+    let has_succeeded = |migration: &Object| migration.condition("Succeeded").is_some();
+    reached(ctx, &name, "the migration to succeed", has_succeeded, limit).await
+}
+
+/// Waits until the migration is as wanted. The controller may give up at any time before: it looks for the garbage
+/// collector's watch only when the migration has a resource version.
+async fn reached(
+    ctx: &Ctx,
+    name: &str,
+    what: &str,
+    wanted: fn(&Object) -> bool,
+    limit: Duration,
+) -> Verdict<Result<(), String>> {
+    wait::until(what, limit, POLL_INTERVAL, || async {
+        let migration = ctx.api.get(&MIGRATIONS, name).await?;
         if let Some(message) = too_early(&migration) {
             ctx.count("migrations before the garbage collector", 1);
             return Ok(Ok(Err(message)));
         }
         fail_if_failed(&migration)?;
-        let dated = migration.0["status"]["resourceVersion"].is_string();
-        Ok(if dated { Ok(Ok(name.clone())) } else { Err(migration.0["status"].to_string()) })
+        Ok(if wanted(&migration) { Ok(Ok(())) } else { Err(migration.0["status"].to_string()) })
     })
     .await
 }
@@ -237,10 +254,13 @@ async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
     .await
 }
 
-/// All stored values of a resource, of all namespaces.
+/// All stored values of a resource in the namespaces of this case. If the clean-up of an earlier attempt failed, there
+/// may be others.
 async fn stored(ctx: &Ctx, resource: &Resource) -> Verdict<Stored> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, None);
-    let (values, _) = ctx.store.of(resource).list(&prefix, 0).await?;
+    let (mut values, _) = ctx.store.of(resource).list(&prefix, 0).await?;
+    let namespace = ctx.api.namespace().await?;
+    values.retain(|kv| kv.key.contains(namespace));
     Ok(Stored { resource: resource.clone(), values })
 }
 

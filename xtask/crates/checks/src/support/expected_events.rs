@@ -253,9 +253,19 @@ pub(crate) async fn while_writing<T>(
         enough.store(true, Ordering::Relaxed);
         read
     });
-    // The readers' error first: the writers' error may follow from it.
-    let read = read?;
-    Ok((last?, read))
+    both(read, last)
+}
+
+/// The readers' error first: the writer's error may follow from it. But readers wait in vain for the events of a writer
+/// that has failed, and only the writer's error says that the server was overloaded.
+fn both<T>(read: Verdict<T>, last: Verdict<u64>) -> Verdict<(u64, T)> {
+    match (read, last) {
+        (Err(CheckError::TimedOut { .. }), Err(failed)) => Err(failed),
+        (read, last) => {
+            let read = read?;
+            Ok((last?, read))
+        }
+    }
 }
 
 /// Whether [`seed_objects`] and [`while_writing`] label the object `half=even`.
@@ -316,6 +326,18 @@ pub(crate) mod tests {
             Event { frame, object: Object(Value::Null) }
         };
         parse(text).into_iter().map(event).collect()
+    }
+
+    #[test]
+    fn failed_writer_explains_readers_that_wait_in_vain() {
+        let late = || CheckError::TimedOut { what: "an event".into() };
+        let overload = || CheckError::Errored(anyhow::anyhow!("504"));
+        assert!(matches!(both::<()>(Err(late()), Err(overload())), Err(CheckError::Errored(_))));
+        assert!(matches!(both::<()>(Err(late()), Ok(7)), Err(CheckError::TimedOut { .. })));
+        let fault = both::<()>(Err(CheckError::failed("a gap")), Err(overload()));
+        assert!(matches!(fault, Err(CheckError::Failed { .. })));
+        assert!(matches!(both(Ok(()), Err(overload())), Err(CheckError::Errored(_))));
+        assert!(matches!(both(Ok(()), Ok(7)), Ok((7, ()))));
     }
 
     fn expected() -> ExpectedEvents {

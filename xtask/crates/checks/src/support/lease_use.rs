@@ -1,8 +1,11 @@
 //! The rules of the apiserver's lease manager: how long a lease is granted and used, and when the next one begins.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Context;
+
+use suite::prelude::*;
 
 /// Writes that one lease serves (defaultLeaseMaxObjectCount; there is no flag for it).
 pub(crate) const MOST: usize = 1000;
@@ -73,10 +76,19 @@ impl Times {
     pub(crate) fn granted(&self) -> i64 {
         self.ttl + self.window()
     }
+
+    /// The verdict on an event whose last write is at most `age` old. None for a failure that its expiry may explain: a
+    /// slow machine may need longer than the TTL for the requests after the write.
+    pub(crate) fn unless_expired<T>(&self, verdict: Verdict<T>, age: Duration) -> Verdict<Option<T>> {
+        match verdict {
+            Err(CheckError::Failed { .. }) if age >= Duration::from_secs(self.ttl.unsigned_abs()) => Ok(None),
+            verdict => verdict.map(Some),
+        }
+    }
 }
 
 /// A Go duration of whole hours, minutes and seconds: `1h`, `1h0m0s`, `20s`.
-fn seconds(duration: &str) -> Option<i64> {
+pub(crate) fn seconds(duration: &str) -> Option<i64> {
     let mut total = 0;
     let mut rest = duration;
     while !rest.is_empty() {
@@ -123,6 +135,18 @@ mod tests {
         // A separate lease for each event, which the reuse must prevent.
         let each: Vec<Lease> = (0..3).map(|n| lease(n, 1, 0.0, 0.1, 0.0)).collect();
         assert!(reuse_fault(&each, &TIMES).is_some());
+    }
+
+    #[test]
+    fn only_a_failure_after_the_ttl_may_be_an_expiry() {
+        let times = Times { ttl: 20, reuse: 60 };
+        let failed = || CheckError::failed("the store has no key");
+        let after = |seconds, verdict| times.unless_expired(verdict, Duration::from_secs(seconds));
+        assert!(matches!(after(30, Ok(7)), Ok(Some(7))));
+        assert!(matches!(after(20, Err(failed())), Ok(None)));
+        assert!(matches!(after(19, Err(failed())), Err(CheckError::Failed { .. })));
+        let late = CheckError::TimedOut { what: "an answer".into() };
+        assert!(matches!(after(30, Err(late)), Err(CheckError::TimedOut { .. })));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::support::expected_events::{
 use suite::api::{Transport, query};
 use suite::prelude::*;
 use suite::wait::until;
-use suite::watch::{Event, Next, Watch, WatchOptions};
+use suite::watch::{Event, MISSING_PREV_KV, Next, Watch, WatchOptions};
 
 /// Reads one collection from a resource version on, through ends and expiries.
 pub(crate) struct Follower<'c> {
@@ -30,6 +30,10 @@ pub(crate) struct Follower<'c> {
     rv: u64,
     watch: Option<Watch>,
     last_id: Option<u64>,
+    /// Whether no change has come on the present stream.
+    is_fresh: bool,
+    /// Whether the last stream ended with [`MISSING_PREV_KV`], and no change has come since.
+    lacked_prev_kv: bool,
 }
 
 /// The duration of silence after which the reader looks at the goal again.
@@ -54,7 +58,19 @@ impl<'c> Follower<'c> {
     ) -> Verdict<Follower<'c>> {
         let segments = vec![WatchSegment { from: begin, ..WatchSegment::default() }];
         let (ends, watch, last_id) = (Vec::new(), None, None);
-        let mut follower = Follower { segments, ends, ctx, transport, resource, options, rv: begin, watch, last_id };
+        let mut follower = Follower {
+            segments,
+            ends,
+            ctx,
+            transport,
+            resource,
+            options,
+            rv: begin,
+            watch,
+            last_id,
+            is_fresh: true,
+            lacked_prev_kv: false,
+        };
         follower.resume().await?;
         Ok(follower)
     }
@@ -138,17 +154,28 @@ impl<'c> Follower<'c> {
     async fn take(&mut self, event: &Event) -> Verdict {
         match &event.frame.kind {
             FrameKind::Error { code: 410, .. } => self.list_again().await,
+            FrameKind::Error { message, .. } if self.may_lack_prev_kv(message) => {
+                self.lacked_prev_kv = true;
+                self.ctx.count("streams that etcd began without previous values", 1);
+                Ok(())
+            }
             FrameKind::Error { .. } | FrameKind::Unknown { .. } => {
                 Err(CheckError::failed(format!("{}: {} came: {}", self.name(), event.word(), event.object)))
             }
             kind => {
                 if let (false, Some(last)) = (matches!(kind, FrameKind::Bookmark { .. }), self.segments.last_mut()) {
                     last.events.push(ExpectedEvent::from(event));
+                    (self.is_fresh, self.lacked_prev_kv) = (false, false);
                 }
                 self.rv = self.rv.max(event.frame.rv);
                 Ok(())
             }
         }
+    }
+
+    /// Whether this error is the one at the begin of a stream, for the first time in a row.
+    fn may_lack_prev_kv(&self, message: &str) -> bool {
+        self.is_fresh && !self.lacked_prev_kv && message.contains(MISSING_PREV_KV)
     }
 
     /// Opens the next stream. Right after a restart of the server, connections to the old process may still fail.
@@ -169,6 +196,7 @@ impl<'c> Follower<'c> {
             Ok(watch) => {
                 self.last_id = Some(watch.id());
                 self.watch = Some(watch);
+                self.is_fresh = true;
                 ctx.count("streams", 1);
                 Ok(())
             }

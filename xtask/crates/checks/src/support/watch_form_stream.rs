@@ -174,7 +174,7 @@ impl<'c> FormStream<'c> {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
         if sent.word == "ERROR" {
             let code = if sent.code() == 0 { 500 } else { sent.code() };
-            let newest = self.ctx.store.recorder(self.resource).last_revision();
+            let newest = self.ctx.store.recorder(self.resource).newest_revision();
             let what = format!("a watch in the form {:?}", self.form);
             overload::refuse_late_error(what, &self.record.query, newest, code, &sent.payload)?;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use bytes::{Buf, BytesMut};
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream};
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use suite::api::overload;
 use suite::api::{Request, Response, Streaming, Transport, chain};
 use suite::prelude::*;
+use suite::watch::MISSING_PREV_KV;
 
 /// An open response.
 pub(crate) struct Raw {
@@ -170,9 +172,13 @@ impl Raw {
         }
     }
 
-    /// Only the last event can be an ERROR by which the server reports its own time-out.
+    /// Only the last event can be an ERROR by which the server reports its own time-out, or that its store sent a change
+    /// without the previous value: see [`MISSING_PREV_KV`].
     pub(crate) fn refuse_overload(&self) -> anyhow::Result<()> {
         match self.lines().last().filter(|line| line.starts_with(event_begin("ERROR").as_bytes())) {
+            Some(event) if event.windows(MISSING_PREV_KV.len()).any(|part| part == MISSING_PREV_KV.as_bytes()) => {
+                Err(anyhow!("{} ended with {}", self.what, shown(event)))
+            }
             Some(event) => overload::refuse_event(&self.what, &self.query, event),
             None => Ok(()),
         }

@@ -1,5 +1,6 @@
 //! The window of a watch cache: where it begins, how it moves, and how it grows.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -8,6 +9,7 @@ use serde_json::json;
 
 use crate::support::assertions::pod_template;
 use crate::support::expected_events::{ExpectedEvent, ExpectedEvents, delivered, on_stream, same_changes};
+use crate::support::lease_use;
 use crate::support::metrics::Metrics;
 use crate::support::samples;
 use crate::watch::expired::{Answer, edge_of, expired_message};
@@ -23,17 +25,18 @@ pub(super) static CHECKS: &[Check] = &[Check {
     requirement: "A watch cache answers a WATCH with 410 Expired if and only if the resource version is before its \
                   window, no matter whether the store still has it; every other WATCH gets every later change. The \
                   window begins with the list that filled the cache, and loses a change only if a hundred later ones \
-                  exist and a new one comes 75 s or more after it. A resource of size 0 in --watch-cache-sizes has \
-                  no window: the store serves its watches.",
+                  exist and a new one comes 75 s or more after it (15 s more than --request-timeout, if that is \
+                  longer). A resource of size 0 in --watch-cache-sizes has no window: the store serves its watches.",
     source: "apiserver pkg/storage/cacher/watch_cache.go, from 1.37 on watch_cache_history.go \
              (getAllEventsSinceLocked, resizeCacheLocked), delegator.go (CacheDelegator.Watch), \
-             pkg/server/options/etcd.go (--watch-cache-sizes); Kubernetes API concepts, \"410 Gone responses\"",
+             pkg/server/options/etcd.go (--watch-cache-sizes); kubernetes pkg/controlplane/apiserver/options/options.go \
+             (EventsHistoryWindow); Kubernetes API concepts, \"410 Gone responses\"",
     observed: "The check writes the first 100 changes of a custom resource, which fill the window. A watch from \
                before the resource existed is refused and names the begin of the window, from which a watch gets all \
-               changes. 76 s later the check writes 40 changes, so the window must hold the last 100 changes of the \
-               recorded history: watches from its begin and later get every change, watches from one revision \
+               changes. When these are too old to be kept, the check writes 40 changes, so the window must hold the \
+               last 100 changes of the recorded history: watches from its begin and later get every change, watches from one revision \
                earlier and from the first change are refused, although the store still has that state. 61 changes \
-               follow: 101 changes are younger than 75 s then, so the window must hold all of them, and no other. \
+               follow: 101 changes are young then, so the window must hold all of them, and no other. \
                The same writes to PodTemplates, whose watch cache is off, must all come on a watch from before the \
                first.",
     by_hand: "change a ConfigMap a hundred times, wait 76 s, change it forty times; kubectl get --raw \
@@ -46,9 +49,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// The smallest capacity of a window, with which it begins (`defaultLowerBoundCapacity`).
 const CAPACITY: usize = 100;
-/// A full window grows rather than lose a younger change (`DefaultEventFreshDuration`). The same on slow machines.
-const FRESH: Duration = Duration::from_secs(75);
-const NO_LONGER_FRESH: Duration = Duration::from_secs(76);
+/// The seconds of `DefaultEventFreshDuration`.
+const FRESH: u64 = 75;
+/// The default of --request-timeout.
+const REQUEST_TIMEOUT: &str = "60s";
 /// The objects of the three batches; see [`changes_of`].
 const FILL: usize = 33;
 const SLIDE: usize = 13;
@@ -74,9 +78,10 @@ async fn cache_window(ctx: &Ctx) -> Verdict {
     ctx.api.list(custom, "resourceVersion=0").await?;
     let fills = fills(&Metrics::read(ctx).await?, custom);
     let begin = ctx.api.list(custom, "").await?.rv();
-    let cache = Cache { ctx, resource: custom, begin, fills };
+    let fresh = fresh(&ctx.profile().flags)?;
+    let cache = Cache { ctx, resource: custom, begin, fills, fresh };
     tokio::try_join!(write_batch(ctx, &POD_TEMPLATES, "fill", FILL), cache.fill(before))?;
-    let mut rounds = ctx.rounds(format!("{} changes took longer than {} s", CAPACITY + 1, FRESH.as_secs()));
+    let mut rounds = ctx.rounds(format!("{} changes took longer than {} s", CAPACITY + 1, fresh.as_secs()));
     while !cache.slides_and_grows(rounds.next()?).await? {}
     without_window(ctx, before).await
 }
@@ -89,6 +94,15 @@ struct Cache<'c> {
     begin: u64,
     /// How often the server had filled it before `begin`.
     fills: u64,
+    fresh: Duration,
+}
+
+/// A full window grows rather than lose a change that is younger.
+fn fresh(flags: &BTreeMap<String, String>) -> anyhow::Result<Duration> {
+    let timeout = flags.get("request-timeout").map_or(REQUEST_TIMEOUT, String::as_str);
+    let seconds =
+        lease_use::seconds(timeout).ok_or_else(|| anyhow!("--request-timeout={timeout} is not understood"))?;
+    Ok(Duration::from_secs(FRESH.max(seconds.unsigned_abs() + 15)))
 }
 
 impl Cache<'_> {
@@ -115,7 +129,7 @@ impl Cache<'_> {
 
     /// Returns whether the window has grown. It need not if the changes came too slowly for that.
     async fn slides_and_grows(&self, round: u32) -> Verdict<bool> {
-        pause(NO_LONGER_FRESH).await;
+        pause(self.fresh + Duration::from_secs(1)).await;
         let start = Instant::now();
         let events = self.write(&format!("r{round}-slide"), SLIDE).await?;
         self.require_smallest_window().await?;
@@ -124,7 +138,7 @@ impl Cache<'_> {
         let elapsed = start.elapsed();
         // Only the last change lets the window grow. So a window that has grown has lost none, however slow they were.
         let capacity = Metrics::read(self.ctx).await?.count(WINDOW, &labels(self.resource));
-        if elapsed >= FRESH && capacity <= CAPACITY as u64 {
+        if elapsed >= self.fresh && capacity <= CAPACITY as u64 {
             return Ok(false);
         }
         self.holds_only(&events, CAPACITY + 1).await?;
@@ -279,8 +293,15 @@ mod tests {
     }
 
     #[test]
+    fn young_changes_are_kept_for_longer_than_a_request_may_take() {
+        let after = |timeout: &str| fresh(&[("request-timeout".to_owned(), timeout.to_owned())].into());
+        assert_eq!(fresh(&BTreeMap::new()).unwrap(), Duration::from_secs(75));
+        assert_eq!(["30s", "1m0s", "156s"].map(|timeout| after(timeout).unwrap().as_secs()), [75, 75, 171]);
+        assert!(after("soon").is_err());
+    }
+
+    #[test]
     fn batches_fill_move_and_grow_the_window() {
         assert_eq!([changes_of(FILL), changes_of(SLIDE), changes_of(GROW)], [100, 40, 61]);
-        assert!(NO_LONGER_FRESH > FRESH);
     }
 }

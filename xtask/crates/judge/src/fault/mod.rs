@@ -52,7 +52,7 @@ pub struct Write {
 /// What the client knows about the result of its write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// Acknowledged with this resource version; 0 if the answer carries none, as that of a delete.
+    /// Acknowledged with this resource version; 0 if the answer carries none, which only that of a delete may do.
     Done(u64),
     /// Answered with a refusal: the write has no effect, now or later.
     Refused,
@@ -138,7 +138,8 @@ fn recorded(findings: &mut Findings, history: &FaultHistory) {
         previous = rev;
         let before = state.get(&revision.key).copied().unwrap_or(0);
         let named_prev = unsigned(revision.prev_rev);
-        // It is also 0 if the previous value is compacted.
+        // It is also 0 if the previous value is compacted, or if the recorder's watch was opened again and its first
+        // events came before etcd had noted that the watch wants previous values (docs/findings.md).
         if named_prev != before && named_prev != 0 {
             let message = format!(
                 "revision {rev} of {}: the store names {named_prev} as the revision before it, not {before}",

@@ -14,7 +14,7 @@ pub(super) fn judge(findings: &mut Findings, history: &FaultHistory) {
         history.writes.iter().map(|write| (write, effects(history, write))).collect();
     let mut acknowledged = Vec::new();
     for (write, effects) in &effects {
-        if let Some(message) = problem(write, effects) {
+        if let Some(message) = problem(history, write, effects) {
             findings.add(Violation { message, evidence: evidence(history, &write.key) });
         }
         count(findings, write, effects);
@@ -38,8 +38,19 @@ fn effects<'a>(history: &'a FaultHistory, write: &Write) -> Vec<&'a Revision> {
     let of_key = history.revisions.iter().filter(|revision| revision.key == write.key && revision.kind == write.kind);
     match write.kind {
         Change::Put => of_key.filter(|revision| id_in(&revision.value) == Some(write.id.as_str())).collect(),
+        Change::Delete if may_be_of_another(history, write) => Vec::new(),
         Change::Delete => of_key.filter(|revision| before(history, revision) == write.based_on).collect(),
     }
+}
+
+/// Whether a delete was refused, and the deletion may be the effect of another delete of the same revision.
+///
+/// A delete without an answer may take effect after a read that still shows its object. The client then sends the
+/// delete again, and the second one is refused because the first one has taken effect meanwhile.
+fn may_be_of_another(history: &FaultHistory, write: &Write) -> bool {
+    let same = |other: &&Write| (&other.key, other.kind, other.based_on) == (&write.key, write.kind, write.based_on);
+    let mut others = history.writes.iter().filter(same);
+    write.result == WriteResult::Refused && others.any(|other| other.result != WriteResult::Refused)
 }
 
 /// The key's revision that this one replaced; 0 if there was none.
@@ -48,18 +59,24 @@ fn before(history: &FaultHistory, revision: &Revision) -> u64 {
     earlier.filter(|earlier| earlier.kind == Change::Put).map_or(0, |earlier| unsigned(earlier.rev))
 }
 
-fn problem(write: &Write, effects: &[&Revision]) -> Option<String> {
+fn problem(history: &FaultHistory, write: &Write, effects: &[&Revision]) -> Option<String> {
     let what = say(write);
     let revs = || effects.iter().map(|effect| effect.rev.to_string()).collect::<Vec<_>>().join(", ");
     match (write.result, effects) {
         (WriteResult::Done(rv), []) => Some(format!("{what} was acknowledged at {rv} and is lost")),
+        (WriteResult::Done(0), _) if write.kind == Change::Put => {
+            Some(format!("{what} was acknowledged without a resource version"))
+        }
         (WriteResult::Done(rv), [effect]) if rv != 0 && rv != unsigned(effect.rev) => {
             Some(format!("{what} was acknowledged at {rv}, but the store has it at {}", effect.rev))
         }
         (WriteResult::Refused, [_, ..]) => Some(format!("{what} was refused, but the store has it at {}", revs())),
         (_, [_, _, ..]) => Some(format!("{what} is in the store more than once, at {}", revs())),
-        (_, [effect]) if write.kind == Change::Put && unsigned(effect.prev_rev) != write.based_on => {
-            Some(format!("{what} was based on {}, but it replaced {}", write.based_on, effect.prev_rev))
+        (_, [effect]) if write.kind == Change::Put => {
+            // Not the revision that the store names: etcd may omit it. `recorded` has compared it if it is there.
+            let replaced = before(history, effect);
+            let text = || format!("{what} was based on {}, but it replaced {replaced}", write.based_on);
+            (replaced != write.based_on).then(text)
         }
         _ => None,
     }

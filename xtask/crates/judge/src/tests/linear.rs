@@ -268,6 +268,31 @@ fn success_for_the_deletion_of_an_absent_object_is_refused() {
     }
 }
 
+/// A search that finds no order takes longest: sixty writes without an answer may or may not come before a stale read.
+#[test]
+fn object_without_a_verdict_prevents_a_pass() {
+    let good = generate(5, Shape::default());
+    let judged = |place: usize, lost: usize| {
+        let update = &good.operations[place];
+        let (stale, after) = (object(update.based_on.unwrap_or_default()), update.returned);
+        let of_object = Operation { based_on: None, called: after, returned: after, ..update.clone() };
+        let times = Operation { called: after + 1, returned: after + 2, ..of_object.clone() };
+        let mut history = good.clone();
+        history.operations.push(Operation { verb: Verb::Get, answer: stale, ..times });
+        let write = Operation { verb: Verb::Patch, answer: lost_answer(), ..of_object };
+        history.operations.extend(std::iter::repeat_n(write, lost));
+        judge(&Prepared::new(&history), ID).expect("a judge's id")
+    };
+    let is_update =
+        |o: &Operation| o.verb == Verb::Update && o.based_on.is_some_and(|based_on| o.answer != object(based_on));
+    let mut updates = (0..good.operations.len()).filter(|place| is_update(&good.operations[*place]));
+    let place = updates.find(|place| !judged(*place, 0).violations.is_empty());
+    let judgement = judged(place.expect("an update of an object that the search judges"), 60);
+    assert_eq!(judgement.violations, []);
+    let reason = judgement.not_exercised.unwrap_or_default();
+    assert!(reason.starts_with("objects without a verdict: 1"), "{reason}");
+}
+
 fn lost_answer() -> Answer {
     Answer::Lost { error: "the connection broke".into() }
 }

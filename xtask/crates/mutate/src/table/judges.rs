@@ -7,7 +7,7 @@ use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "judges.marker-lost": "No watch sends the last write of a workload." => "fault.compaction-under-watch" on "disruptive",
+    "judges.marker-lost": "No watch sends the marker of a workload, only the write after it." => "fault.compaction-under-watch" on "disruptive",
         || each_event(|_, event| if is_marker(&event) { vec![] } else { vec![event] });
     "judges.precondition-lost": "An update takes effect regardless of its resource version." => "suite.writes",
         || sent(

@@ -111,7 +111,7 @@ pub(super) fn shifted(mut event: Value, of: &str, by: i64) -> Value {
     event
 }
 
-/// Whether the event is the workload's last write. Most mutants keep it, because without it nothing is judged.
+/// Whether the event is the workload's marker. Most mutants keep it, because without it nothing is judged.
 pub(super) fn is_marker(event: &Value) -> bool {
     event["object"]["metadata"]["name"] == "marker"
 }

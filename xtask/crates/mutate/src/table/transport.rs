@@ -4,7 +4,7 @@ use http::header::{ACCEPT, CONTENT_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
-use super::tools::{added, each_event, ignored, shift, shifted};
+use super::tools::{added, each_event, ignored, remove, shift, shifted};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::Call;
 
@@ -52,8 +52,8 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || each_event(|_, event| vec![shifted(event, "BOOKMARK", 1_000_000)]);
     "stream.bookmark-behind": "Bookmarks are behind the events before them." => "watch.bookmark-rv-is-revision",
         || each_event(|_, event| vec![shifted(event, "BOOKMARK", -20)]);
-    "stream.legacy-bookmark-missing": "Initial events without sendInitialEvents end without a bookmark." => "watch.legacy-bookmark-134",
-        without_legacy_bookmark;
+    "stream.legacy-bookmark-missing": "Initial events without sendInitialEvents end with a bookmark that does not say so." => "watch.legacy-bookmark-134",
+        end_unmarked;
     "stream.goes-on-after-error": "A watch continues after an ERROR." => "watch.error-is-last",
         || each_event(|_, event| {
             let is_error = event["type"] == "ERROR";
@@ -136,14 +136,17 @@ fn second_first() -> Change {
     }))
 }
 
-fn without_legacy_bookmark() -> Change {
+/// The bookmark stays, without its mark: for one that is missing, the check waits ten seconds on each stream.
+fn end_unmarked() -> Change {
     Change::Events(Box::new(|call| {
         if call.parameter("sendInitialEvents").is_some() {
             return None;
         }
-        Some(Box::new(|event| {
-            let mark = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
-            if mark == "true" { vec![] } else { vec![event] }
+        Some(Box::new(|mut event| {
+            if let Some(annotations) = event.pointer_mut("/object/metadata/annotations") {
+                remove(annotations, "k8s.io/initial-events-end");
+            }
+            vec![event]
         }))
     }))
 }
@@ -190,6 +193,18 @@ fn torn() -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bookmark_stays_without_its_mark() {
+        let Change::Events(mut make) = end_unmarked() else { panic!("filters events") };
+        let query = vec![("sendInitialEvents".into(), "true".into())];
+        assert!(make(&Call { query, ..Call::default() }).is_none());
+        let mut filter = make(&Call::default()).expect("a filter");
+        let bookmark = |marks: Value| json!({"type": "BOOKMARK", "object": {"metadata": {"annotations": marks}}});
+        assert_eq!(filter(bookmark(json!({"k8s.io/initial-events-end": "true"}))), [bookmark(json!({}))]);
+        let added = json!({"type": "ADDED", "object": {"metadata": {"name": "a"}}});
+        assert_eq!(filter(added.clone()), [added]);
+    }
 
     #[test]
     fn namespace_is_removed_from_the_path() {

@@ -78,6 +78,10 @@ fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), 
         return Err(Failure::usage(anyhow!("--plan takes one folder, the one with the downloaded artifacts")));
     };
     let mut bound = plan.bind(options.attempt, &downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?);
+    // Another job of its architecture may have left a result. `workflows verdict` says the same in CI.
+    let lost = plan.lost(&bound).into_iter().filter(|(job, _)| job.role == Role::Required && !options.additional);
+    let lost: Vec<String> = lost.map(|(_, why)| why).collect();
+    bound.refused.extend(lost);
     for (role, why) in bound.tolerated {
         if options.additional && role == Role::Additional {
             bound.refused.push(why);

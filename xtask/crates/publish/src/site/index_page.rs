@@ -1,5 +1,6 @@
 //! The first page: lanes, unexpected results, and the grid of cases × lanes.
 
+use ::model::Exit;
 use maud::{Markup, html};
 use report::text::duration;
 
@@ -75,7 +76,7 @@ fn red(runs: &Runs<'_>) -> Markup {
     html! {
         h2 #red { "Not as expected: " (rows.len()) }
         @if rows.is_empty() {
-            p { "All newest results are as expected." }
+            p { (nothing_red(runs)) }
         } @else {
             (table("Not as expected", Some("red"), &["Case", "Outcome", "Where", "Message"], html! {
                 @for (case, lane, run, index) in rows {
@@ -88,6 +89,18 @@ fn red(runs: &Runs<'_>) -> Markup {
                     }
                 }
             }))
+        }
+    }
+}
+
+/// A run that broke before its cases leaves their older results as the newest ones.
+fn nothing_red(runs: &Runs<'_>) -> String {
+    let newest = (0..runs.lanes.len()).filter_map(|lane| runs.of_lane(lane).next_back());
+    match newest.filter(|run| run.exit != Exit::Ok).count() {
+        0 => "All newest results are as expected.".into(),
+        broken => {
+            let all = runs.lanes.len();
+            format!("All newest results are as expected, but not the newest run in {broken} of {all} environments.")
         }
     }
 }

@@ -231,6 +231,27 @@ fn grid_shows_newest_result_and_history() {
 }
 
 #[test]
+fn newest_run_that_broke_before_its_cases_is_reported() {
+    use ::model::{Exit, Outcome};
+    let is_kept = |event: &Event| match event {
+        Event::CaseStarted { case, .. } => case == "watch.a",
+        Event::CaseFinished { outcome, .. } => *outcome == Outcome::Passed,
+        Event::SuitePlanned { .. } | Event::RunFinished { .. } => false,
+        _ => true,
+    };
+    let mut green: Vec<Event> = fixture::run().into_iter().filter(is_kept).collect();
+    green.extend([fixture::planned(1), fixture::finished(Exit::Ok)]);
+    let boot = fixture::phase("boot", Outcome::errored("boot", "etcd ended"));
+    let mut broken = vec![fixture::started(), boot, fixture::finished(Exit::Infrastructure)];
+    let run = fixture::info_of(&mut broken);
+    (run.id, run.started) = ("20261122T100000Z-mix64".into(), "2026-11-22T10:00:00.000Z".into());
+    let page = |records: &[Record]| String::from_utf8(built(records)["index.html"].clone()).unwrap();
+    assert!(page(&[record(green.clone())]).contains("All newest results are as expected."));
+    let page = page(&[record(green), record(broken)]);
+    assert!(page.contains("but not the newest run in 1 of 1 environments."), "{page}");
+}
+
+#[test]
 fn run_page_describes_the_machine() {
     let MachineInfo { kernel, .. } = fixture::machine();
     let files = built(&records());

@@ -122,7 +122,7 @@ fn judged(criterion: &Criterion, support: &Support, column: usize) -> Judged {
             let weight = if execution.on_hardware { Weight::Shown } else { Weight::Part };
             (weight, execution.sustained())
         }),
-        Kind::Checked => best(&cells, |execution| checked(execution, support.musts)),
+        Kind::Checked => best(&cells, |execution| checked(execution, support)),
     }
 }
 
@@ -137,12 +137,13 @@ fn fact(fact: Option<&String>) -> Judged {
 }
 
 /// Shown only if all cases of level must that the suite has passed on hardware.
-fn checked(execution: &Execution, musts: usize) -> (Weight, String) {
+fn checked(execution: &Execution, support: &Support) -> (Weight, String) {
+    let musts = support.musts;
     let tally = execution.tally(Level::Must);
     let weight = match tally {
         _ if tally.total() == 0 => Weight::Nothing,
         _ if tally.failed + tally.known > 0 => Weight::Against,
-        _ if execution.on_hardware && musts > 0 && tally.passed >= musts => Weight::Shown,
+        _ if execution.on_hardware && musts > 0 && execution.passed_of(&support.must_checks) >= musts => Weight::Shown,
         _ => Weight::Part,
     };
     (weight, format!("must: {}; cases of level must in the suite: {musts}", tally.sentence()))

@@ -7,7 +7,7 @@
 mod criteria;
 mod markdown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Level, Outcome, component_of};
 use report::text::title;
@@ -28,6 +28,8 @@ pub(crate) struct Support {
     pub(crate) projects: Vec<ProjectTable>,
     /// The number of cases of level must in the suite.
     pub(crate) musts: usize,
+    /// The ids of the checks of level must in the suite.
+    must_checks: BTreeSet<String>,
 }
 
 /// An architecture that gets a column, with or without evidence.
@@ -95,8 +97,9 @@ pub(crate) fn support(records: &[Record], known: &[Known], arches: &[Arch], tier
         }
     }
     let program = |((component, version), cells)| Program { component, version, cells };
-    let musts = known.iter().filter(|check| check.level == Level::Must).map(|check| check.cases).sum();
-    let mut support = Support { arches: arches.to_vec(), musts, ..Support::default() };
+    let must = || known.iter().filter(|check| check.level == Level::Must);
+    let (musts, must_checks) = (must().map(|check| check.cases).sum(), must().map(|check| check.id.clone()).collect());
+    let mut support = Support { arches: arches.to_vec(), musts, must_checks, ..Support::default() };
     support.programs = programs.into_iter().map(program).collect();
     support.projects = tiers.projects.iter().map(|project| criteria::weigh(project, &support)).collect();
     support
@@ -172,6 +175,13 @@ impl Execution {
             } += 1;
         }
         tally
+    }
+
+    /// The number of passed cases of these checks. Records also have cases that the suite does not have: those of
+    /// upstream's suite, and of removed checks.
+    fn passed_of(&self, checks: &BTreeSet<String>) -> usize {
+        let of_suite = self.results.iter().filter(|(case, _)| checks.contains(about::check_of(case)));
+        of_suite.filter(|(_, (_, outcome))| *outcome == Outcome::Passed).count()
     }
 
     /// `Must 96 of 97 passed; should 12 of 12 passed`; other outcomes are named.

@@ -192,9 +192,14 @@ impl CaseApi {
     /// A raw request that is not recorded as an operation, for requests that do not fit into a history. Whole objects in its
     /// answer are recorded.
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
-        let answer = self.client()?.exchange_raw(request).await?;
+        self.send_over(self.transport(), request).await
+    }
+
+    /// Like [`CaseApi::send`], over the given transport.
+    pub async fn send_over(&self, transport: Transport, request: &Request) -> anyhow::Result<Response> {
+        let answer = self.client_over(transport)?.exchange_raw(request).await?;
         // The request may concern any store.
-        let newest = self.0.env.stores.values().map(|(_, recorder)| recorder.last_revision()).min();
+        let newest = self.0.env.stores.values().map(|(_, recorder)| recorder.newest_revision()).min();
         let answer = overload::refuse_late(request, newest.unwrap_or(0), answer)?;
         self.skip_if_forbidden(&answer)?;
         Ok(answer)

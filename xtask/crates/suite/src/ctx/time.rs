@@ -71,9 +71,11 @@ impl CaseState {
         Rounds { event: event.into(), end: self.started + limit, count: 0, begun: None, longest: Duration::ZERO }
     }
 
-    /// The seconds of a stream in a round: doubled in each round, up to 30 s on the reference machine.
+    /// The seconds of a stream in a round: doubled in each round, up to 30 s on the reference machine. On a slow machine
+    /// the first stream is longer, too: it would end before its first event.
     pub fn round_seconds(&self, first: u32, round: u32) -> u32 {
         const LONGEST: u32 = 30;
+        let first = self.scaled_seconds(first);
         first.saturating_mul(2u32.saturating_pow(round)).min(self.scaled_seconds(LONGEST).max(first))
     }
 }

@@ -50,6 +50,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The pause after a request without an answer. Longer on a slow machine, see [`scaled_pause`](crate::ctx::CaseState::scaled_pause).
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const MARKER: &str = "marker";
+/// Written after the marker: a watcher that sees it without the marker need not wait for the marker any longer.
+const AFTER_MARKER: &str = "after-marker";
 
 /// Writes that were under way while the store was silent, or never had an answer. Both count, because an apiserver may
 /// hold a write until its store is back.
@@ -147,6 +149,11 @@ impl<'a> Workload<'a> {
         self.shared.acknowledged_of(&resource.plural)
     }
 
+    /// The number of watches resumed so far.
+    pub fn resumed(&self) -> u64 {
+        self.shared.resumed_so_far()
+    }
+
     /// Waits until every watcher has its watch open.
     pub async fn watching(&self) -> Verdict {
         self.shared.watching(self.ctx.limit(PROGRESS), self.size.all_watchers()).await
@@ -208,7 +215,12 @@ async fn history(
             history.reads.extend(log.reads);
         }
         for resource in collections {
-            history.writes.push(marker(ctx, resource, shared).await?);
+            let marker = last_write(ctx, resource, MARKER).await?;
+            if let WriteResult::Done(rv) = marker.result {
+                shared.markers().insert(Key::clone(&marker.key), rv);
+            }
+            history.writes.push(marker);
+            history.writes.push(last_write(ctx, resource, AFTER_MARKER).await?);
         }
         *shared.deadline() = Some(Instant::now() + ctx.limit(LIVENESS));
         Ok::<FaultHistory, CheckError>(history)
@@ -234,7 +246,7 @@ fn no_watcher_saw_marker(history: &FaultHistory) -> bool {
     history.watchers.iter().all(blind)
 }
 
-/// Whether an apiserver any_server_answers a read of a marker, even with 404.
+/// Whether an apiserver answers a read of a marker, even with 404.
 async fn any_server_answers(
     ctx: &Ctx,
     servers: &Servers,
@@ -307,18 +319,16 @@ async fn watchers<'a>(
     Ok(watchers)
 }
 
-/// Writes the last object of a collection. The servers work again, so the write must be acknowledged.
-async fn marker(ctx: &Ctx, resource: &Resource, shared: &SharedState) -> Result<Write, CheckError> {
+/// Writes one of the last objects of a collection. The servers work again, so the write must be acknowledged.
+async fn last_write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Write, CheckError> {
     let recorder = ctx.store.recorder(resource);
-    let id = format!("{MARKER}-{}", resource.plural);
+    let id = format!("{name}-{}", resource.plural);
     let called = recorder.now();
-    let made = ctx.api.create(resource, &sample(ctx.api.namespace().await?, resource, MARKER, &id)).await?;
-    let key = key(&ctx.store.key(resource, MARKER).await?);
-    shared.markers().insert(Key::clone(&key), made.rv());
+    let made = ctx.api.create(resource, &sample(ctx.api.namespace().await?, resource, name, &id)).await?;
     Ok(Write {
         client: ctx.client.to_string(),
         id,
-        key,
+        key: key(&ctx.store.key(resource, name).await?),
         kind: Change::Put,
         based_on: 0,
         called,
@@ -331,22 +341,19 @@ async fn marker(ctx: &Ctx, resource: &Resource, shared: &SharedState) -> Result<
 async fn add_store_record(ctx: &Ctx, history: &mut FaultHistory, collections: &[&'static Resource]) -> Verdict {
     for resource in collections.iter().copied() {
         let recorder = ctx.store.recorder(resource);
-        let store = ctx.store.of(resource);
-        let now = store.revision().await?;
+        let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+        let (there, now) = ctx.store.of(resource).list(&prefix, 0).await?;
         let what = format!("the record of the store to reach revision {now}");
-        // Only the marker has to be waited for, because it is the last write of its collection. If the record contains
-        // later revisions but no marker, the judge reports that.
-        let marker = history.markers.iter().find(|key| key.contains(&format!("/{}/", resource.stored_at))).cloned();
         wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
-            let there = marker.as_ref().is_none_or(|marker| !recorder.changes_of(marker).is_empty());
             let last = recorder.last_revision();
-            Ok(if there || last >= now { Ok(()) } else { Err(format!("revision {last}")) })
+            Ok(if last >= now { Ok(()) } else { Err(format!("revision {last}")) })
         })
         .await?;
-        let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
-        history.revisions.extend(recorder.changes_below(&prefix));
-        let end = ctx.store.list(resource, 0).await?;
-        history.end.extend(end.into_iter().map(|kv| (key(&kv.key), kv.mod_rev.cast_unsigned())));
+        // A write without an answer may take effect even now. So the state and the changes that lead to it end at one
+        // revision.
+        let changes = recorder.changes_below(&prefix).into_iter().filter(|revision| revision.rev <= now);
+        history.revisions.extend(changes);
+        history.end.extend(there.into_iter().map(|kv| (key(&kv.key), kv.mod_rev.cast_unsigned())));
     }
     history.revisions.sort_by_key(|revision| revision.rev);
     Ok(())

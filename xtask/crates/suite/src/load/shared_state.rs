@@ -96,6 +96,10 @@ impl SharedState {
         self.resumed.fetch_add(1, Ordering::SeqCst);
     }
 
+    pub(super) fn resumed_so_far(&self) -> u64 {
+        self.resumed.load(Ordering::SeqCst)
+    }
+
     /// Notes that the first event of a resumed watch is a change, which the client had missed.
     pub(super) fn note_resumed_late(&self) {
         self.resumed_late.fetch_add(1, Ordering::SeqCst);
@@ -189,7 +193,7 @@ impl SharedState {
     pub(super) async fn resumed(&self, limit: Duration, minima: &[Minimum]) -> Result<(), CheckError> {
         let lacks = |shared: &SharedState| {
             let seen = |name: &str| match name {
-                RESUMED => Some(shared.resumed.load(Ordering::SeqCst)),
+                RESUMED => Some(shared.resumed_so_far()),
                 RESUMED_LATE => Some(shared.resumed_late.load(Ordering::SeqCst)),
                 _ => None,
             };

@@ -28,7 +28,8 @@ struct WatchClient<'a> {
     marker: Key,
     /// The resource version to resume from; None: the watcher must list.
     at: Option<u64>,
-    /// A bookmark promised that everything up to the marker was sent. A marker that is missing then never comes.
+    /// A later event, or a bookmark, promised that everything up to the marker was sent. A marker that is missing then
+    /// never comes.
     passed: bool,
 }
 
@@ -113,7 +114,7 @@ impl WatchClient<'_> {
         Some(Begin::Listed { called, rv: list.rv(), items })
     }
 
-    /// Reads to the end of the stream or to the marker.
+    /// Reads to the end of the stream, to the marker, or until the marker can no longer come.
     async fn follow(&mut self, watch: &mut Watch) -> Result<(), CheckError> {
         while !self.shared.is_over() {
             let event = match watch.poll_any(POLL).await? {
@@ -129,7 +130,8 @@ impl WatchClient<'_> {
             let seen = event.frame.key == self.marker;
             let bookmark = matches!(event.frame.kind, FrameKind::Bookmark { .. });
             let marked = self.shared.markers().get(&self.marker).copied();
-            self.passed = bookmark && marked.is_some_and(|marked| event.frame.rv >= marked);
+            self.passed =
+                (bookmark || event.frame.is_change()) && marked.is_some_and(|marked| event.frame.rv >= marked);
             if let Some(segment) = self.record.segments.last_mut() {
                 let is_first = segment.frames.is_empty() && matches!(segment.begin, Begin::Resumed { .. });
                 if is_first && event.frame.is_change() {

@@ -64,7 +64,7 @@ impl CaseApi {
                 Ok(response) if retry_budget.waits_for_retry(response).await => self.0.count("repeated requests", 1),
                 Ok(response) => {
                     self.skip_if_forbidden(response)?;
-                    return overload::refuse_late(&request, recorder.last_revision(), result?);
+                    return overload::refuse_late(&request, recorder.newest_revision(), result?);
                 }
                 Err(_) => return result,
             }

@@ -50,7 +50,7 @@ impl CaseApi {
             if !retry_budget.waits_for_retry(&refusal).await {
                 self.skip_if_forbidden(&refusal)?;
                 let request = Request::get(path).query(options.query());
-                return Ok(Err(overload::refuse_late(&request, recorder.last_revision(), refusal)?));
+                return Ok(Err(overload::refuse_late(&request, recorder.newest_revision(), refusal)?));
             }
             self.0.count("repeated requests", 1);
         }
