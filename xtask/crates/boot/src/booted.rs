@@ -214,6 +214,8 @@ pub(crate) struct Processes {
     /// Whether the host is a VM.
     is_machine: bool,
     components: Mutex<BTreeMap<String, Component>>,
+    /// Where the components log. They are not in the map while they are changed.
+    logs: Mutex<BTreeMap<String, PathBuf>>,
     /// Held while an apiserver starts.
     start: Mutex<()>,
     /// How long an apiserver waits for another one to become ready; one that waits for its store never does.
@@ -252,6 +254,7 @@ impl Processes {
             starts: Starts::default(),
             is_machine: info.machine.is_some(),
             components: Mutex::default(),
+            logs: Mutex::default(),
             start: Mutex::default(),
             patience: PATIENCE.mul_f64((info.factor / PATIENT).max(1.0)),
         };
@@ -265,6 +268,8 @@ impl Processes {
         let name = info.name.clone();
         let folder = Root { host_path: info.dir, guest_path };
         sys::lock(&self.places).insert(name.clone(), Arc::new(Place { host, folder, auxiliary, data }));
+        let logs = components.iter().map(|component| (component.name.clone(), component.program.log.clone()));
+        sys::lock(&self.logs).extend(logs);
         sys::lock(&self.components).extend(components.into_iter().map(|component| (component.name.clone(), component)));
         // The last step: from now on the profile is used.
         self.starts.end(&name);
@@ -369,7 +374,7 @@ impl Processes {
     /// second, so it would miss a crash right before a planned end.
     fn change(&self, component: &mut Component, action: &Action) -> anyhow::Result<()> {
         match action {
-            Action::Stop => component.stop(),
+            Action::Stop => component.release(),
             Action::Kill => component.kill_running(),
             Action::Pause => component.signal(Signal::STOP),
             Action::Resume => component.signal(Signal::CONT),
@@ -389,7 +394,7 @@ impl Processes {
             Action::Restart { flags } => {
                 component.must_run()?;
                 component.stop()?;
-                flags::change(&mut component.flags, flags);
+                component.change_flags(flags);
                 let _turn = self.turn(component);
                 component.start()
             }
@@ -459,13 +464,13 @@ impl Control for Processes {
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {
-        let components = sys::lock(&self.components);
-        let found = components.get(component).ok_or_else(|| ControlError(format!("no component `{component}`")))?;
-        match std::fs::read(&found.program.log) {
+        let log = sys::lock(&self.logs).get(component).cloned();
+        let log = log.ok_or_else(|| ControlError(format!("no component `{component}`")))?;
+        match std::fs::read(&log) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             // In a guest, the component's first output creates the file.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-            Err(error) => Err(ControlError(format!("failed to read {}: {error}", found.program.log.display()))),
+            Err(error) => Err(ControlError(format!("failed to read {}: {error}", log.display()))),
         }
     }
 

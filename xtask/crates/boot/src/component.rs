@@ -18,6 +18,7 @@ use sys::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 use sys::progress;
 
 use crate::component_names::{CONTROLLER_MANAGER, SCHEDULER};
+use crate::flags;
 use crate::host::{Host, Program, Running};
 use crate::place::SLOW;
 
@@ -58,6 +59,8 @@ pub(crate) struct Component {
     pub(crate) program: Program,
     /// Flags by name, without dashes.
     pub(crate) flags: BTreeMap<String, String>,
+    /// The flags before a check changed them, if it runs on demand.
+    planned_flags: Option<BTreeMap<String, String>>,
     /// The programs of several releases that it can run, by name, each with its flags.
     pub(crate) programs: BTreeMap<String, (Program, BTreeMap<String, String>)>,
     pub(crate) ready: Ready,
@@ -119,6 +122,7 @@ impl Component {
             name,
             program,
             flags,
+            planned_flags: None,
             programs: BTreeMap::new(),
             ready,
             times,
@@ -139,6 +143,23 @@ impl Component {
         // The environment has more than the program's own: that of the profile.
         (self.program.path, self.program.args) = (program.path.clone(), program.args.clone());
         self.flags = flags.clone();
+        Ok(())
+    }
+
+    /// Changes flags for the next start, see [`flags::change`]. If it runs on demand, only until [`Component::release`].
+    pub(crate) fn change_flags(&mut self, changes: &BTreeMap<String, String>) {
+        if self.on_demand {
+            self.planned_flags.get_or_insert_with(|| self.flags.clone());
+        }
+        flags::change(&mut self.flags, changes);
+    }
+
+    /// Stops the component. One that runs on demand has its planned flags again, for the next check that needs it.
+    pub(crate) fn release(&mut self) -> anyhow::Result<()> {
+        self.stop()?;
+        if let Some(planned) = self.planned_flags.take() {
+            self.flags = planned;
+        }
         Ok(())
     }
 

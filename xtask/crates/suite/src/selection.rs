@@ -48,7 +48,8 @@ impl Case {
 }
 
 impl Selection {
-    /// The cases of the table `checks`, in its order. Each word must name something, but together they may leave nothing.
+    /// The cases of the table `checks`, in its order. Each word must name something, and each pattern a check of these
+    /// profiles, but together they may leave nothing.
     pub fn cases(&self, checks: impl Iterator<Item = &'static Check> + Clone) -> Result<Vec<Case>, Unknown> {
         let all = || checks.clone();
         let ids = || all().map(|check| check.id.to_owned());
@@ -57,6 +58,14 @@ impl Selection {
         self.known("suite", &self.suites, suites, |suite| all().any(|check| check.suite() == suite))?;
         let profiles = || all().flat_map(|check| check.profiles).map(|profile| (*profile).to_owned());
         self.known("profile", &self.profiles, profiles, |name| all().any(|c| c.profiles.contains(&name)))?;
+        for pattern in &self.checks {
+            let named = || all().filter(|check| matches(pattern, check.id));
+            if !named().any(|check| self.cases_of(check).next().is_some()) {
+                let profiles: BTreeSet<&str> = named().flat_map(|check| check.profiles.iter().copied()).collect();
+                let valid = profiles.into_iter().map(str::to_owned).collect();
+                return Err(Unknown { what: "profile given with --profile", given: pattern.clone(), valid });
+            }
+        }
         Ok(all().filter(|check| self.wants(check)).flat_map(|check| self.cases_of(check)).collect())
     }
 
@@ -131,6 +140,18 @@ mod tests {
         let selection = Selection { suites: vec!["wach".into()], ..Selection::default() };
         let Err(error) = selection.cases(CHECKS.iter()) else { panic!("`wach` is no suite") };
         assert!(error.to_string().contains("`wach`") && error.to_string().contains("watch"), "{error}");
+    }
+
+    #[test]
+    fn each_pattern_names_a_check_of_the_profiles() {
+        let other =
+            CHECKS.iter().find(|check| !check.profiles.contains(&"default")).expect("a check of another profile");
+        let mut selection =
+            Selection { checks: vec![other.id.into()], profiles: vec!["default".into()], ..Selection::default() };
+        let Err(error) = selection.cases(CHECKS.iter()) else { panic!("{} is not on `default`", other.id) };
+        assert!(error.to_string().contains(other.id) && error.to_string().contains(other.profiles[0]), "{error}");
+        selection.profiles.push(other.profiles[0].into());
+        assert_eq!(selection.cases(CHECKS.iter()).map(|cases| cases.len()), Ok(1));
     }
 
     #[test]
