@@ -221,7 +221,7 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
     Ok(())
 }
 
-/// A token only selects a position inside the requested collection, whatever collection it was made for. False if the
+/// A token only selects a position inside the requested collection, also if it was made for another one. False if the
 /// server refuses it.
 async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict<bool> {
     let answer = ctx.api.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
