@@ -245,33 +245,33 @@ pub(crate) fn tell_booted(log: &EventLog, info: &ClusterInfo, versions: &BTreeMa
     });
 }
 
+/// The end of a case, for tests.
+#[cfg(test)]
+pub(crate) fn finished_case(outcome: Outcome) -> Event {
+    Event::CaseFinished {
+        at: now(),
+        case: "watch.a".into(),
+        check: "watch.a".into(),
+        profile: "default".into(),
+        level: model::Level::Must,
+        requirement: String::new(),
+        source: String::new(),
+        outcome,
+        seconds: 1.0,
+        counters: BTreeMap::new(),
+        repeat: String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use model::Level;
-
     use super::*;
-
-    fn case(outcome: Outcome) -> Event {
-        Event::CaseFinished {
-            at: now(),
-            case: "watch.a".into(),
-            check: "watch.a".into(),
-            profile: "default".into(),
-            level: Level::Must,
-            requirement: String::new(),
-            source: String::new(),
-            outcome,
-            seconds: 1.0,
-            counters: BTreeMap::new(),
-            repeat: String::new(),
-        }
-    }
 
     /// The exit code of a run whose teardown breaks.
     fn broken_teardown(outcome: Outcome, tested: Result<(), Exit>) -> Exit {
         let folder = sys::Scratch::temporary("pipeline").unwrap();
         let log = EventLog::create(&folder.path().join("events.jsonl"), None).unwrap();
-        log.append(case(outcome));
+        log.append(finished_case(outcome));
         let ended = phase(&log, "teardown", Exit::Infrastructure, || Err::<(), _>(anyhow!("it hangs")));
         let exit = finish(&log, Instant::now(), after_teardown(tested, ended));
         // A report that is written again from the log has the same verdict.

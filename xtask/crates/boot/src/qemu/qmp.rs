@@ -65,13 +65,11 @@ impl Qmp {
         }
         self.prepare()?;
         self.run("migrate", json!({ "uri": format!("file:{file}") }))?;
-        let saved = self.migrated("completed");
-        if saved.is_err() {
-            // When it is complete, it would stop the guest in the middle of the run. A no-op if it has ended.
-            self.run("migrate_cancel", json!({}))?;
-            self.cancelled()?;
+        let Err(error) = self.migrated("completed") else { return Ok(()) };
+        match self.cancel() {
+            Ok(()) => Err(error),
+            Err(cancel) => Err(error.context(format!("the memory snapshot could not be given up: {cancel:#}"))),
         }
-        saved
     }
 
     /// Restores a file of [`Qmp::save`] in a QEMU that was started with `-incoming defer`, and resumes the guest.
@@ -146,8 +144,10 @@ impl Qmp {
         }
     }
 
-    /// Waits until a cancelled migration has ended. A guest can be resumed only then.
-    fn cancelled(&mut self) -> anyhow::Result<()> {
+    /// Ends a migration: when it is complete, it would stop the guest in the middle of the run. A guest can be resumed only
+    /// after the end. A no-op if it has ended.
+    fn cancel(&mut self) -> anyhow::Result<()> {
+        self.run("migrate_cancel", json!({}))?;
         until("the end of the migration", ANSWER, LOOK_EVERY, OnInterrupt::Continue, || {
             match self.run("query-migrate", json!({})) {
                 Ok(answer) => match answer["status"].as_str() {
@@ -166,7 +166,8 @@ impl Qmp {
             Ok(0) => bail!("QEMU has closed its monitor"),
             Ok(_) => Ok(serde_json::from_str(&line).with_context(|| format!("not JSON: {line}"))?),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                bail!("no answer in time")
+                let limit = self.to.read_timeout()?.unwrap_or_default();
+                bail!("no answer within {} s", limit.as_secs())
             }
             Err(error) => Err(error.into()),
         }

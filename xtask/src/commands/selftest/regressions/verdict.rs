@@ -125,30 +125,11 @@ pub(super) fn exit(verdicts: &[(Verdict, bool)]) -> Exit {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use model::Level;
-
     use super::*;
+    use crate::pipeline::finished_case as case;
 
     fn phase(name: &str, outcome: Outcome) -> Event {
         Event::PhaseFinished { at: String::new(), phase: name.into(), outcome, seconds: 1.0 }
-    }
-
-    fn case(outcome: Outcome) -> Event {
-        Event::CaseFinished {
-            at: String::new(),
-            case: "watch.a".into(),
-            check: "watch.a".into(),
-            profile: "default".into(),
-            level: Level::Must,
-            requirement: String::new(),
-            source: String::new(),
-            outcome,
-            seconds: 1.0,
-            counters: BTreeMap::new(),
-            repeat: String::new(),
-        }
     }
 
     fn failed(message: &str, evidence: &str) -> Outcome {
