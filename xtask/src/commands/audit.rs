@@ -44,7 +44,10 @@ fn audit(toolchains: &Toolchains, file: PathBuf) -> anyhow::Result<Audited<'_>> 
 impl Audited<'_> {
     fn line(&self, toolchains: &Toolchains) -> String {
         let Audited { file, go, arch, .. } = self;
-        let sound = || format!("built by {go} for {arch}: no known defect");
+        // The version of a Go from a working tree does not say which fixes it has.
+        let known =
+            if go.contains("devel") { "not a release, so its defects are not known" } else { "no known defect" };
+        let sound = || format!("built by {go} for {arch}: {known}");
         format!("{}: {}\n", file.display(), toolchains.warning(go, arch).unwrap_or_else(sound))
     }
 }

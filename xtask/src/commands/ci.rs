@@ -93,17 +93,15 @@ fn alone(context: &RunContext<'_>, target: &Target) -> Result<Exit, Failure> {
     };
     let run = RunDir::create(&context.paths.reports, &context.paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let folder = run.public().to_owned();
-    let ended = run_arch(context, target, run)?;
+    let Ended { exit, events, broken } = run_arch(context, target, run)?;
+    let exit = broken.as_ref().map_or(exit, |failure| report::verdict::worse(exit, failure.exit));
     if let Some(github) = &context.paths.github {
-        tell_result(github, &[Child::of(ended.events.clone())], &report::markdown(&ended.events), &folder, ended.exit)?;
+        tell_result(github, &[Child::of(events.clone())], &report::markdown(&events), &folder, exit)?;
     }
     if context.options.json {
-        print(&report::run_json(&ended.events));
+        print(&report::run_json(&events));
     }
-    match ended.broken {
-        Some(Failure { exit, error }) => Err(Failure { exit: report::verdict::worse(ended.exit, exit), error }),
-        None => Ok(ended.exit),
-    }
+    broken.map_or(Ok(exit), |failure| Err(Failure { exit, error: failure.error }))
 }
 
 /// Runs one architecture in this folder; output goes to the lane of this thread.

@@ -18,6 +18,9 @@ use targets::Catalogue;
 /// Part of the name in the cache: raise it with every change of what is read from the files.
 const FORM: u32 = 1;
 
+/// Of a file in the cache.
+const MODE: u32 = 0o644;
+
 /// The set with kube-apiserver.
 const SET: &str = "kubernetes";
 
@@ -66,7 +69,10 @@ pub(super) fn schema(paths: &Paths, version: Option<&str>) -> anyhow::Result<Sch
         return Ok(schema);
     }
     let schema = parse(&proto_packages(&api_modules(&folder)?)?).map_err(|why| anyhow!(why))?;
-    store(&cached, &schema)?;
+    // The run has its schema even if the disk is full, or another run is writing the same file.
+    if let Err(why) = sys::store::write(&cached, &serde_json::to_vec(&schema)?, MODE) {
+        progress::say(&format!("note: the types of the release are not kept in the cache: {why:#}"));
+    }
     Ok(schema)
 }
 
@@ -111,13 +117,6 @@ fn parse(packages: &[ProtoPackage]) -> Result<Schema, String> {
         Package { proto: source(&found.proto), go: found.go.iter().map(source).collect() }
     }
     Schema::read(&packages.iter().map(package).collect::<Vec<_>>())
-}
-
-fn store(file: &Path, schema: &Schema) -> anyhow::Result<()> {
-    let folder = file.parent().context("no folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    report::replace(folder, &name, &serde_json::to_vec(schema)?)
 }
 
 #[cfg(test)]

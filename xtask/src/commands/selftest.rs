@@ -18,7 +18,7 @@ use cli::{Failure, OrExit, Paths, known_releases, print, target};
 use model::{Action, Capabilities, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreChange, StoreProxy};
 use suite::{Case, Options, Plan, ReleaseData, Requirement, Shard};
-use sys::{RunDir, interrupt, progress};
+use sys::{RunDir, interrupt, lock, progress};
 use targets::Catalogue;
 
 use self::record::{Row, Verdict};
@@ -40,6 +40,10 @@ struct Field<'a> {
     run: &'a RunDir,
     seed: u64,
     expectations: &'a Expectations,
+    /// The results so far.
+    rows: Mutex<Vec<Row>>,
+    /// Why the mutants of a profile did not all run.
+    broken: Mutex<Vec<anyhow::Error>>,
 }
 
 pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Failure> {
@@ -71,17 +75,21 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let (store, known) = (options.sources.store(), &catalogue.expectations);
-    // A race is no reason to take a mutant's failure for the server's.
-    let expectations = Expectations::new(known, &target.name, chosen.name(), store, &booted.versions).certain();
-    let field = Field { booted: &booted, release, run: &run, seed, expectations: &expectations };
+    let expectations = &Expectations::new(known, &target.name, chosen.name(), store, &booted.versions);
+    let (rows, broken) = (Mutex::default(), Mutex::default());
+    let field = Field { booted: &booted, release, run: &run, seed, expectations, rows, broken };
     let (mutants, skipped) = field.possible(mutants);
-    let ended = field.all(&mutants);
+    let pending = field.all(&mutants);
     let taken_down = booted.end(None);
     // Keep it until here, because an apiserver without its store does not exit before its grace period ends.
-    let (mut rows, _pending) = ended.or_exit(Exit::Infrastructure)?;
-    taken_down.or_exit(Exit::Infrastructure)?;
+    drop(pending);
+    let (mut rows, broken) = field.results(&mutants);
     rows.extend(skipped);
-    record::publish(&rows, options.json, run.public())
+    // Also the results of a run that broke or was interrupted.
+    let exit = record::publish(&rows, options.json, run.public());
+    broken.or_exit(Exit::Infrastructure)?;
+    taken_down.or_exit(Exit::Infrastructure)?;
+    exit
 }
 
 /// The mutants of a part whose id starts with one of these prefixes, without prefixes all mutants; and not with one of
@@ -159,36 +167,52 @@ impl Field<'_> {
         (left, skipped)
     }
 
-    /// Runs all mutants; also returns the changes that are not undone yet.
-    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<PendingRestore>)> {
+    /// Runs all mutants; returns the changes that are not undone yet.
+    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<Vec<PendingRestore>> {
         let width = self.booted.cluster.info.max_active.unwrap_or(WIDTH);
-        let ended = sys::side_by_side(&by_profile(mutants), width, |group| self.run_profile(group))?;
-        let (rows, pending): (Vec<Vec<Row>>, Vec<PendingRestore>) = ended.into_iter().unzip();
-        let mut rows = rows.concat();
-        // Checks without a mutant come first.
-        let place = |row: &Row| mutants.iter().position(|mutant| mutant.id == row.mutant);
-        rows.sort_by_key(place);
-        Ok((rows, pending))
+        sys::side_by_side(&by_profile(mutants), width, |group| {
+            let mut pending = PendingRestore::default();
+            if let Err(error) = self.run_profile(group, &mut pending) {
+                self.give_up(group, error);
+            }
+            Ok(pending)
+        })
     }
 
     /// First runs the checks behind a proxy that breaks nothing, then each mutant. The profile is resumed once for all
     /// of them: after a long suspension it has so much to catch up with that its store does not answer. At the end, its
     /// apiserver keeps the last mutant's configuration, because nothing follows.
-    fn run_profile(&self, group: &ProfileMutants) -> anyhow::Result<(Vec<Row>, PendingRestore)> {
+    fn run_profile(&self, group: &ProfileMutants, pending: &mut PendingRestore) -> anyhow::Result<()> {
         self.power()?.resume(group.profile)?;
-        let mut rows = self.control(group)?;
-        rows.extend(sys::side_by_side(&group.parallel_safe, WIDTH, |mutant| self.mutant(mutant))?);
-        let mut pending = PendingRestore::default();
+        self.control(group)?;
+        sys::side_by_side(&group.parallel_safe, WIDTH, |mutant| self.mutant(mutant))?;
         for mutant in &group.chain {
-            pending = self.start_broken(mutant, pending)?;
-            rows.push(self.mutant(mutant)?);
+            *pending = self.start_broken(mutant, std::mem::take(pending))?;
+            self.mutant(mutant)?;
         }
-        self.power()?.suspend(group.profile)?;
-        Ok((rows, pending))
+        Ok(self.power()?.suspend(group.profile)?)
+    }
+
+    /// The profile's mutants without a result are undecided. Those of other profiles do not depend on it.
+    fn give_up(&self, group: &ProfileMutants, error: anyhow::Error) {
+        let mut rows = lock(&self.rows);
+        let missing = |mutant: &&&'static Mutant| !rows.iter().any(|row| row.mutant == mutant.id);
+        let missing: Vec<&Mutant> = group.parallel_safe.iter().chain(&group.chain).filter(missing).copied().collect();
+        progress::say(&format!("`{}` ends with {} mutants left: {error:#}", group.profile, missing.len()));
+        rows.extend(missing.into_iter().map(|mutant| Row::not_run(mutant, &error)));
+        lock(&self.broken).push(error);
+    }
+
+    /// The results in the order of `mutants`, and the first error; checks without a mutant come first.
+    fn results(self, mutants: &[&Mutant]) -> (Vec<Row>, anyhow::Result<()>) {
+        let mut rows = std::mem::take(&mut *lock(&self.rows));
+        rows.sort_by_key(|row| mutants.iter().position(|mutant| mutant.id == row.mutant));
+        let first = lock(&self.broken).drain(..).next();
+        (rows, first.map_or(Ok(()), Err))
     }
 
     /// Runs the checks of the profile on the real server, through the same kinds of proxies.
-    fn control(&self, group: &ProfileMutants) -> anyhow::Result<Vec<Row>> {
+    fn control(&self, group: &ProfileMutants) -> anyhow::Result<()> {
         let named: BTreeSet<&str> =
             group.parallel_safe.iter().chain(&group.chain).map(|mutant| mutant.caught_by).collect();
         let cases = named.iter().map(|check| case(check, group.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
@@ -203,7 +227,7 @@ impl Field<'_> {
     }
 
     /// Runs the mutant's check behind the mutant's proxy.
-    fn mutant(&self, mutant: &'static Mutant) -> anyhow::Result<Row> {
+    fn mutant(&self, mutant: &'static Mutant) -> anyhow::Result<()> {
         interrupt::check()?;
         let cases = [case(mutant.caught_by, mutant.profile)?];
         let make = match mutant.means {
@@ -211,13 +235,13 @@ impl Field<'_> {
             Means::Flags(_) | Means::Store(_) | Means::RawStore(_) | Means::File(..) => || Change::Nothing,
         };
         let raw = if let Means::RawStore(make) = mutant.means { Some(make) } else { None };
-        let rows = self.suite(mutant.id, (mutant.id, mutant.breaks), &cases, make, raw, |outcome| match outcome {
+        let verdict = |outcome: &Outcome| match outcome {
             Outcome::Failed { .. } => Verdict::Killed,
             // The real server fails with the expected failure, too.
             Outcome::Passed | Outcome::ExpectedFailure { .. } => Verdict::Survived,
             _ => Verdict::Undecided,
-        })?;
-        rows.into_iter().next().context("the suite returned no result for the mutant")
+        };
+        self.suite(mutant.id, (mutant.id, mutant.breaks), &cases, make, raw, verdict)
     }
 
     /// Restarts the apiserver of the mutant's profile with the mutant's change, and undoes the previous one.
@@ -285,7 +309,7 @@ impl Field<'_> {
         store
     }
 
-    /// Runs cases against proxies in front of their profiles, which stay resumed; prints each result at once. With `raw`
+    /// Runs cases against proxies in front of their profiles, which stay resumed; prints and keeps each result. With `raw`
     /// the suite reaches the first stores and the spare etcds through proxies, too.
     fn suite(
         &self,
@@ -295,7 +319,7 @@ impl Field<'_> {
         make: impl Fn() -> Change,
         raw: Option<fn() -> StoreChange>,
         verdict: fn(&Outcome) -> Verdict,
-    ) -> anyhow::Result<Vec<Row>> {
+    ) -> anyhow::Result<()> {
         let mut cluster: Cluster = self.booted.cluster.clone();
         cluster.info.max_active = None;
         cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
@@ -314,13 +338,15 @@ impl Field<'_> {
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let sink = {
             let rows = Arc::clone(&rows);
-            let expectations = self.expectations.clone();
+            let known = self.expectations.clone();
+            // A race is no reason to take a mutant's failure for the server's.
+            let expectations = if mutant == CONTROL { known } else { known.certain() };
             Arc::new(move |event: Event| {
                 if let Event::CaseFinished { case: caught_by, outcome, seconds, .. } = expectations.apply(event) {
                     let (verdict, said) = (verdict(&outcome), outcome.message());
                     let row = Row { mutant, breaks, caught_by, verdict, said, seconds };
                     row.say();
-                    rows.lock().unwrap_or_else(|e| e.into_inner()).push(row);
+                    lock(&rows).push(row);
                 }
             })
         };
@@ -338,10 +364,13 @@ impl Field<'_> {
             repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };
         let plan = Plan { cases: cases.to_vec(), unsupported: Vec::new(), release: self.release.clone() };
-        suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite failed on `{name}`"))?;
-        let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(|e| e.into_inner()));
-        anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());
-        Ok(rows)
+        let ended = suite::run(&cluster, plan, &options, sink);
+        let rows = std::mem::take(&mut *lock(&rows));
+        let ran = rows.len();
+        lock(&self.rows).extend(rows);
+        ended.with_context(|| format!("the suite failed on `{name}`"))?;
+        anyhow::ensure!(ran == cases.len(), "{ran} of {} cases ran on `{name}`", cases.len());
+        Ok(())
     }
 }
 

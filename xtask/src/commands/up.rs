@@ -187,6 +187,12 @@ fn keeper_args(paths: &Paths, options: &UpOptions) -> Vec<String> {
         add(&format!("--{set}"), source.to_string());
     }
     add("--store", options.sources.store().name().to_owned());
+    if let Some(exported) = &options.sources.exported {
+        add("--components", exported.clone());
+    }
+    if let Some(cpu) = &options.cpu.cpu {
+        add("--cpu", cpu.clone());
+    }
     for profile in &options.profiles {
         add("--profile", profile.clone());
     }
@@ -244,4 +250,43 @@ fn component_names(logs: &Path) -> anyhow::Result<Vec<String>> {
         files.filter_map(|file| Some(file.strip_suffix(".log")?.replacen('.', "/", 1))).collect();
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn parsed(words: Vec<String>) -> UpOptions {
+        match Args::try_parse_from(["cargo xtask".to_owned()].into_iter().chain(words)).unwrap().command {
+            Command::Up(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keeper_gets_the_options_of_the_command() {
+        let paths = Paths {
+            targets: "t".into(),
+            reports: "r".into(),
+            cache: "c".into(),
+            colour: false,
+            goproxy: None,
+            github: None,
+            term: String::new(),
+        };
+        for line in [
+            "up",
+            "up --arch riscv64 --cpu rva22 --name n --profile a --profile b --offline --cold",
+            "up --components dir --kubernetes 1.36 --client 0.36",
+            "up --store kine-sqlite --kine v0.16.4 --provider process",
+        ] {
+            let given = parsed(line.split(' ').map(str::to_owned).collect());
+            let of_keeper = parsed(keeper_args(&paths, &given));
+            let expected = UpOptions { foreground: true, ..given };
+            assert_eq!(format!("{of_keeper:?}"), format!("{expected:?}"), "{line}");
+        }
+    }
 }

@@ -207,4 +207,9 @@ fn each_newer_version_gets_one_pull_request() {
     // The checkout itself stays as it was.
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
+    world.git(&["push", "--quiet", &bare, "main"]);
+    pr(&[], TOKEN).expect(0, &[]);
+    // A commit that only this checkout has would be published, too.
+    world.git(&["commit", "--quiet", "--allow-empty", "--message", "unfinished"]);
+    pr(&[], TOKEN).expect(2, &["HEAD is not main of o/r"]);
 }

@@ -100,6 +100,10 @@ fn stored(request: &Request, bucket: &mut Bucket) -> Reply {
     if !bucket.faults.is_empty() {
         return Reply::new(bucket.faults.remove(0), json!({}));
     }
+    // The content of an object whose upload was refused: this token may only create objects.
+    if request.method == "GET" {
+        return Reply::new(403, json!({}));
+    }
     assert_eq!(request.path, "/upload/storage/v1/b/evidence/o");
     let name = &request.query["name"];
     if request.query.get("ifGenerationMatch").is_some_and(|text| text == "0") && bucket.order.contains(name) {

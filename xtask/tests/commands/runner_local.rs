@@ -91,6 +91,8 @@ fn agent_as_root_or_for_another_architecture_is_refused() {
     let other = if cfg!(target_arch = "riscv64") { "ppc64le" } else { "riscv64" };
     run(&[&args[..], &["--arch", other]].concat()).expect(2, &["--local is this machine", other]);
     run(&["--arch", "riscv64", "--jit", "x"]).expect(2, &["--local"]);
+    // Nothing prepares this machine.
+    run(&[&args[..], &["--for", "source"]].concat()).expect(2, &["--local", "--for"]);
     run(&[]).expect(2, &["--arch"]);
     // This architecture has no cloud servers.
     run(&["--arch", "loong64", "--repo", "o/r"]).expect(2, &["up --local"]);

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::fake_cloud::http::Reply;
-use crate::fake_cloud::{CREDENTIAL, Fake, Hook, Moment, Rule, SECRET};
+use crate::fake_cloud::http::{Reply, Request};
+use crate::fake_cloud::{CREDENTIAL, Fake, Hook, Moment, Rule, SECRET, Server};
 use crate::harness::{Ended, Place, send, wait};
 use crate::hub::{Hub, TOKEN};
 use base64::Engine;
@@ -140,6 +140,58 @@ fn every_failure_leaves_no_server_and_no_runner() {
             }
         });
     }
+}
+
+/// Nova carries the request out after the gateway in front of it has given up.
+#[test]
+fn server_that_appears_after_a_lost_answer_is_deleted() {
+    let world = World::new();
+    world.cloud.state().rule(CREATE, 1, Reply { silent: true, ..Reply::new(0, Value::Null) });
+    let (cloud, asked, lists) = (world.cloud.clone(), Mutex::new(Value::Null), AtomicUsize::new(0));
+    let late = move |request: &Request, moment: Moment| match (request.line().as_str(), moment) {
+        (CREATE, Moment::Before) => *asked.lock().unwrap() = request.body["server"].clone(),
+        ("GET /compute/v2.1/servers/detail", Moment::Before) if lists.fetch_add(1, Ordering::SeqCst) == 1 => {
+            let metadata = serde_json::from_value(asked.lock().unwrap()["metadata"].clone()).unwrap();
+            cloud.state().servers.push(Server {
+                id: "00000001-aaaa-bbbb-cccc-dddddddddddd".into(),
+                name: "late".into(),
+                status: "BUILD".into(),
+                metadata,
+                user_data: STANDARD.encode("late"),
+                flavor: String::new(),
+                fault: None,
+                looks: 1,
+            });
+        }
+        _ => {}
+    };
+    world.cloud.state().hook = Some(Arc::new(late));
+    world.up(&[]).expect(5, &["no answer", "deleted server 00000001"]);
+    assert_eq!(world.left(), (0, 0));
+}
+
+#[test]
+fn outage_during_the_start_of_a_server_is_waited_out() {
+    let world = World::new();
+    // A request has four attempts.
+    world.cloud.state().rule("GET /compute/v2.1/servers/0", 4, Reply::new(503, Value::Null));
+    world.up(&[]).expect(0, &["503", "is online"]);
+    assert_eq!(world.left(), (1, 1));
+}
+
+#[test]
+fn gc_deletes_runners_although_their_cloud_does_not_answer() {
+    let world = World::new();
+    world.up(&[]).expect(0, &["is online"]);
+    world.hub.state().deaf = true;
+    world.hub.state().runners[0].online = false;
+    world.cloud.state().rule("POST /identity", 9, Reply::new(401, json!({"error": {"message": "who?"}})));
+    let gc = || world.place.start_command(world.command(&["gc", "--older", "0s", "--provider", "osuosl-power"])).end();
+    gc().expect(3, &["failed to list the servers of osuosl-power", "1 of 1 runners deleted"]);
+    assert_eq!(world.left(), (0, 1));
+    world.cloud.state().rules.clear();
+    gc().expect(0, &["its runner is gone"]);
+    assert_eq!(world.left(), (0, 0));
 }
 
 #[test]

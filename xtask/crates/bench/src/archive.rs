@@ -5,7 +5,7 @@ use serde::Deserialize;
 use sys::Scratch;
 use sys::exec::{self, Shell, cmd};
 
-use crate::{Bench, LIMIT, Row, command_floor, median, timed};
+use crate::{Bench, LIMIT, Row, TRUE, against_true, timed};
 
 /// What `dist --json` prints for each archive.
 #[derive(Deserialize)]
@@ -28,11 +28,10 @@ pub(crate) fn measure(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     exec::run(cmd!(shell, "tar -xf {path} --strip-components=1 -C {folder}"), LIMIT)?;
     let program = folder.join(sys::origin::IN_ARCHIVE);
     let start = || timed(|| Ok(exec::run(cmd!(shell, "{program} list"), LIMIT)?));
-    let start = median((0..bench.runs).map(|_| start()).collect::<anyhow::Result<_>>()?);
+    let (start, baseline) = against_true(bench, start)?;
     Ok(vec![
         Row::of("archive", archive.size / 1e6, "MB"),
         Row::of("archive, program", archive.program_size / 1e6, "MB"),
-        Row::of("archive, start-up", start * 1000.0, "ms")
-            .against(command_floor(bench)? * 1000.0, "starting /bin/true"),
+        Row::of("archive, start-up", start * 1000.0, "ms").against(baseline * 1000.0, TRUE),
     ])
 }

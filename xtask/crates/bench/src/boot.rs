@@ -157,6 +157,8 @@ impl<'a> Vms<'a> {
     /// Boots from nothing, with the harness and by hand in turn; the last boot leaves a snapshot.
     fn cold(&self) -> anyhow::Result<Cold> {
         let mut cold = Cold::default();
+        // As in `in_turn`: the first one reads QEMU and the components from the disk.
+        self.baseline(qemu::baseline, &self.one)?;
         for n in 1..=self.runs {
             progress::say(&format!("{}: cold start {n} of {}", self.target.name, self.runs));
             cold.floors.push(self.baseline(qemu::baseline, &self.one)?);
@@ -171,11 +173,9 @@ impl<'a> Vms<'a> {
 
     /// Medians of the harness's warm start and of QEMU's restore alone.
     fn warm(&self, topology: &Topology) -> anyhow::Result<(f64, f64)> {
-        let mut n = 0;
         let floor = || {
-            n += 1;
             let count = topology.profiles.len();
-            progress::say(&format!("{}: warm start {n} of {}, {count} profiles", self.target.name, self.runs));
+            progress::say(&format!("{}: warm start, {count} profiles", self.target.name));
             self.baseline(qemu::baseline_restore, topology)
         };
         in_turn(self.runs, || Ok(self.boot(topology, true)?.0), floor)

@@ -135,14 +135,12 @@ fn clusters(
             booted.end(None)?;
             Ok(time)
         };
-        let (runs, mut n) = (options.runs.max(1), 0);
         // The baseline comes first, because it makes the engine load the image.
         let floor = || {
-            n += 1;
-            progress::say(&format!("{}: Kind {n} of {runs}", target.name));
+            progress::say(&format!("{}: Kind", target.name));
             measure(|request, run| Ok(kind::baseline(request, run)?.as_secs_f64()))
         };
-        let (value, baseline) = in_turn(runs, || measure(ours), floor)?;
+        let (value, baseline) = in_turn(options.runs.max(1), || measure(ours), floor)?;
         let row = row(target, "kind", value, "s").against(baseline, "kind create cluster with the same image");
         rows.push(row.goal("at most 2 s more than the baseline", value <= baseline + AROUND));
         Ok(())

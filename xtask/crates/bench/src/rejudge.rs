@@ -2,14 +2,14 @@
 //!
 //! The baseline is the same process, which reads the same files and judges nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
 use judge::generate::{Shape, generate};
 use model::Event;
 use sys::exec::{self, Shell, cmd};
-use sys::{progress, run_dir};
+use sys::{Scratch, progress, run_dir};
 
 use super::{Bench, LIMIT, Row, median};
 
@@ -45,18 +45,19 @@ pub(super) fn memory(bench: &Bench<'_>) -> anyhow::Result<Row> {
 
 /// Measures judging and only reading, in turn.
 fn costs(bench: &Bench<'_>, runs: usize) -> anyhow::Result<(Vec<Cost>, Vec<Cost>)> {
-    let folder = recorded(&bench.paths.cache.join("bench").join("rejudge"))?;
+    let scratch = Scratch::create(&bench.paths.cache, "bench")?;
+    let folder = scratch.path();
+    record(folder)?;
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..runs {
-        floors.push(cost(bench, &folder, &["--only-read"])?);
-        ours.push(cost(bench, &folder, &[])?);
+        floors.push(cost(bench, folder, &["--only-read"])?);
+        ours.push(cost(bench, folder, &[])?);
     }
-    std::fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
     Ok((ours, floors))
 }
 
 /// Writes a run with a generated history and a case for each judge.
-fn recorded(folder: &Path) -> anyhow::Result<PathBuf> {
+fn record(folder: &Path) -> anyhow::Result<()> {
     let (events, histories) = run_dir::recorded(folder);
     let mut history = generate(1, Shape::large(REVISIONS, EVENTS));
     history.meta.profile = PROFILE.into();
@@ -67,8 +68,7 @@ fn recorded(folder: &Path) -> anyhow::Result<PathBuf> {
         let started = Event::CaseStarted { at: progress::timestamp(), case: check.case(PROFILE) };
         lines += &format!("{}\n", serde_json::to_string(&started)?);
     }
-    std::fs::write(&events, lines).with_context(|| format!("failed to write {}", events.display()))?;
-    Ok(folder.to_owned())
+    std::fs::write(&events, lines).with_context(|| format!("failed to write {}", events.display()))
 }
 
 fn cost(bench: &Bench<'_>, folder: &Path, flags: &[&str]) -> anyhow::Result<Cost> {

@@ -42,7 +42,8 @@ Examples:
 
 Exit codes: 0 the commit was found, 2 usage, or GOOD or BAD is not as stated, 4 several commits remain because the
 others were skipped, or the check cannot run there, 101 GOOD or BAD cannot be built, 102 boot or other infrastructure
-failed, 130 interrupted; after 102 and 130 --resume goes on.")]
+failed, 130 interrupted; after 102 and 130 --resume goes on, and after 4 and 101 it also repeats the builds that
+failed.")]
 pub struct BisectOptions {
     /// Architecture on which the check fails
     #[arg(long, value_name = "ARCH", required_unless_present = "resume")]
@@ -77,7 +78,7 @@ pub struct BisectOptions {
     /// Seed of all runs [default: a new one, which is recorded]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Do not test this commit; may be repeated, also with --resume
+    /// Leave this commit out, even if it was tested; may be repeated, also with --resume
     #[arg(long, value_name = "REF")]
     pub(crate) skip: Vec<String>,
     #[command(flatten)]

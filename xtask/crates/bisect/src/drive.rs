@@ -31,7 +31,7 @@ pub(crate) fn drive(
                 return Ok(conclusion);
             }
             Step::Run { commit, side } => {
-                let trial = Trial { commit, side, folder: folder(state, commit) };
+                let trial = Trial { commit, side, folder: folder(state, commit), profiles: state.bad_profiles() };
                 let ended = run(state, &trial)?;
                 state.runs.push(ended);
                 save(state)?;
@@ -70,6 +70,7 @@ fn line(state: &State) -> String {
         Outcome::Failed => format!("fails: {}", short(&run.text)),
         Outcome::OtherFailure => format!("fails for another reason, skipped: {}", short(&run.text)),
         Outcome::BuildFailed => format!("cannot be built, skipped: {}", short(&run.text)),
+        Outcome::NotRun => format!("shows nothing: {}", short(&run.text)),
     };
     let on = match (run.side, state.request.other_arch()) {
         (Side::Control, Some(arch)) => format!(" on {arch}"),
@@ -86,9 +87,10 @@ fn short(text: &str) -> String {
     report::text::plain_line(text, 240)
 }
 
-/// Whether `--resume` can go on after this exit: the others would repeat themselves.
+/// Whether `--resume` can go on after this exit: the others would repeat themselves. A build may have failed because of
+/// the network or a full disk.
 pub(crate) fn can_resume(exit: Exit) -> bool {
-    matches!(exit, Exit::Infrastructure | Exit::Interrupted | Exit::Internal)
+    matches!(exit, Exit::Infrastructure | Exit::Interrupted | Exit::Internal | Exit::Build)
 }
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ pub(crate) fn issue(state: &State, conclusion: &Conclusion, check: &Check) -> St
             text += &format!("Evidence:\n\n{}\n", indented(&run.evidence.join("\n")));
         }
     }
+    if let Some(other) = other_failure(state, conclusion) {
+        text += &format!("{}\n\n", cell(&other));
+    }
     text += &repeat(state, found);
     text += &by_hand(check);
     text += &search(state, conclusion);
@@ -103,6 +106,30 @@ fn facts(state: &State, conclusion: &Conclusion, check: &Check, failure: Option<
         row(&cell(component), &cell(version));
     }
     text + "\n"
+}
+
+/// A sentence if the check fails at the culprit and at BAD with different texts: without `--says` each failure counts,
+/// and these may be two defects.
+pub(crate) fn other_failure(state: &State, conclusion: &Conclusion) -> Option<String> {
+    if conclusion.culprit.is_none() || state.request.says.is_some() {
+        return None;
+    }
+    let failures = |at: usize| state.runs_of(at, Side::Tested).filter(|run| run.outcome == Outcome::Failed);
+    let here: Vec<String> = failures(last_candidate(state, conclusion)).map(|run| masked(&run.text)).collect();
+    let bad = state.last();
+    if failures(bad).any(|run| here.contains(&masked(&run.text))) {
+        return None;
+    }
+    let text = plain_line(&failures(bad).next()?.text, REASON);
+    let short = state.commits[bad].short();
+    Some(format!("At {short} the check fails with another text, so it may be another defect: {text}"))
+}
+
+/// The first line of a failure without words with digits: numbers differ between runs of the same defect.
+fn masked(text: &str) -> String {
+    let has_number = |word: &str| word.contains(|c: char| c.is_ascii_digit());
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    line.split_whitespace().map(|word| if has_number(word) { "#" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
 /// The verdict of the control architecture, as shown to people.
@@ -196,6 +223,7 @@ fn runs(state: &State, at: usize, side: Side) -> String {
         (Outcome::Failed, "failed"),
         (Outcome::OtherFailure, "failed otherwise"),
         (Outcome::BuildFailed, "not built"),
+        (Outcome::NotRun, "not run"),
     ];
     let count = |outcome| state.outcomes(at, side).filter(|seen| *seen == outcome).count();
     let parts = words.iter().map(|(outcome, word)| (count(*outcome), word)).filter(|(count, _)| *count > 0);

@@ -125,6 +125,9 @@ fn finish(state: &State, conclusion: &Conclusion, out: &Path) -> Result<(), Fail
     if let Some(control) = &conclusion.control {
         say(&format!("bisect: {}", issue::sentence(control)));
     }
+    if let Some(other) = issue::other_failure(state, conclusion) {
+        say(&format!("bisect: {other}; count only one of them with --says"));
+    }
     say(&format!("bisect: {}", conclusion.odds.text(conclusion.good_verdicts)));
     say(&format!("bisect: {}", out.join(ISSUE).display()));
     Ok(())

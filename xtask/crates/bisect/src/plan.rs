@@ -30,7 +30,7 @@ pub(crate) fn verdict(outcomes: impl Iterator<Item = Outcome>, passes: usize) ->
         match outcome {
             Outcome::Failed => return Some(Verdict::Bad),
             Outcome::Passed => passed += 1,
-            Outcome::OtherFailure | Outcome::BuildFailed => unclear = true,
+            Outcome::OtherFailure | Outcome::BuildFailed | Outcome::NotRun => unclear = true,
         }
     }
     match (unclear, passed >= passes) {
@@ -46,8 +46,9 @@ pub(crate) fn verdicts(state: &State, passes: usize) -> Vec<Option<Verdict>> {
     for run in &state.runs {
         verdicts[run.commit] = verdict(state.outcomes(run.commit, Side::Tested), passes);
     }
+    // Also commits that were tested before `--resume --skip` named them.
     for at in &state.left_out {
-        verdicts[*at].get_or_insert(Verdict::Skip);
+        verdicts[*at] = Some(Verdict::Skip);
     }
     verdicts
 }
@@ -163,6 +164,7 @@ fn seen(state: &State, commit: usize) -> String {
             Outcome::Failed => format!("the check failed: {}", run.text),
             Outcome::OtherFailure => format!("the check failed for another reason: {}", run.text),
             Outcome::BuildFailed => format!("the build failed: {}", run.text),
+            Outcome::NotRun => run.text.clone(),
         })
         .collect();
     let mut words: Vec<String> = Vec::new();

@@ -10,7 +10,7 @@ use targets::Catalogue;
 
 use crate::args::{BisectOptions, SetArg};
 use crate::history::{Commit, Repo};
-use crate::state::{MOST_REPEATS, Request, State};
+use crate::state::{MOST_REPEATS, Outcome, Request, Run, Side, State};
 
 /// The value of `--control` that asks for no comparison.
 const NO_CONTROL: &str = "none";
@@ -74,8 +74,17 @@ pub(crate) fn resumed(catalogue: &Catalogue, options: &BisectOptions, folder: &P
     state.left_out.extend(more);
     state.left_out.sort_unstable();
     state.left_out.dedup();
-    state.conclusion = None;
+    repeat_builds(&mut state);
     Ok(state)
+}
+
+/// Removes the failed builds that decided how the search ended: the reason may have been the network or a full disk.
+/// Those of a search that only stopped stay skipped.
+fn repeat_builds(state: &mut State) {
+    let last = state.last();
+    let without_culprit = state.conclusion.take().is_some_and(|conclusion| conclusion.culprit.is_none());
+    let decided = |run: &Run| without_culprit || run.side == Side::Control || run.commit == 0 || run.commit == last;
+    state.runs.retain(|run| run.outcome != Outcome::BuildFailed || !decided(run));
 }
 
 /// The options on the command line of a resumed search, by the names of [`Request::named`].

@@ -1,7 +1,7 @@
 //! `bisect.json`: the request, the commits, and every run of a search. It is written completely after each run, so that
 //! a search can go on after it was interrupted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -79,6 +79,8 @@ pub(crate) enum Outcome {
     /// The check failed, but without that text.
     OtherFailure,
     BuildFailed,
+    /// The check did not run; only on the control architecture. Elsewhere it ends the search.
+    NotRun,
 }
 
 /// One run of one commit.
@@ -93,6 +95,9 @@ pub(crate) struct Run {
     pub(crate) text: String,
     /// The lines that show the failure.
     pub(crate) evidence: Vec<String>,
+    /// The profiles on which the check failed so. Absent in files of older versions.
+    #[serde(default)]
+    pub(crate) profiles: Vec<String>,
     /// The run folder, relative to the output folder; empty if the run has none.
     pub(crate) folder: String,
     /// Whole seconds, with the build.
@@ -185,6 +190,12 @@ impl State {
         self.runs.iter().filter(move |run| (run.commit, run.side) == (commit, side))
     }
 
+    /// The profiles on which the check fails at BAD: a pass on other profiles says nothing about the failure.
+    pub(crate) fn bad_profiles(&self) -> Vec<String> {
+        let failed = self.runs_of(self.last(), Side::Tested).flat_map(|run| run.profiles.iter().cloned());
+        failed.collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
     /// # Errors
     /// The file is missing, too large or invalid.
     pub(crate) fn read(folder: &Path) -> anyhow::Result<State> {
@@ -266,6 +277,7 @@ pub(crate) mod tests {
             outcome,
             text: text.into(),
             evidence: vec!["store: ADDED /registry/a at 3".into()],
+            profiles: if outcome == Outcome::Failed { vec!["default".into()] } else { Vec::new() },
             folder: "runs/001/x".into(),
             seconds: 2,
             execution: Some("qemu-user".into()),
@@ -282,6 +294,20 @@ pub(crate) mod tests {
         assert_eq!(State::read(dir.path()).unwrap(), state);
         let error = format!("{:#}", State::read(&dir.path().join("x")).unwrap_err());
         assert!(error.contains("is not the folder of a search"), "{error}");
+    }
+
+    #[test]
+    fn profiles_of_bad_are_those_of_its_failures_on_the_tested_side() {
+        let mut state = state(4, 2);
+        let mut add = |commit, side, profile: &str| {
+            let run = run(commit, side, Outcome::Failed);
+            state.runs.push(Run { profiles: vec![profile.into()], ..run });
+        };
+        add(3, Side::Tested, "json");
+        add(3, Side::Tested, "default");
+        add(3, Side::Control, "encrypted");
+        add(2, Side::Tested, "disruptive");
+        assert_eq!(state.bad_profiles(), ["default", "json"]);
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Trial {
     pub(crate) side: Side,
     /// The folder for the run folder, relative to the output folder.
     pub(crate) folder: String,
+    /// The profiles on which the check fails at BAD.
+    pub(crate) profiles: Vec<String>,
 }
 
 /// The result of a run.
@@ -46,6 +48,13 @@ pub(crate) struct Seen {
     pub(crate) outcome: Outcome,
     pub(crate) text: String,
     pub(crate) evidence: Vec<String>,
+    pub(crate) profiles: Vec<String>,
+}
+
+impl Seen {
+    fn of(outcome: Outcome, text: String) -> Seen {
+        Seen { outcome, text, evidence: Vec::new(), profiles: Vec::new() }
+    }
 }
 
 /// The words of `ci` for a tree, without folders.
@@ -82,11 +91,16 @@ pub(crate) fn run(
     label: &str,
 ) -> Result<Run, Failure> {
     let (begin, reports) = (Instant::now(), out.join(&trial.folder));
+    // A run that was interrupted has left its folder here. The names do not tell which one is newer: the clock of a
+    // board may have gone back.
+    let before = foreign::folders(&reports).or_exit(Exit::Infrastructure)?;
     let (code, tail) = child(paths, request, &reports, worktree, trial, label)?;
-    let found = foreign::folders(&reports).or_exit(Exit::Infrastructure)?.pop();
+    let all = foreign::folders(&reports).or_exit(Exit::Infrastructure)?;
+    let found = all.into_iter().rfind(|folder| !before.contains(folder));
     let result = found.as_deref().map(results).transpose().or_exit(Exit::Infrastructure)?;
-    let seen = conclude(code, result.as_ref(), &tail, request)?;
-    let Seen { outcome, text, evidence } = seen;
+    let seen = conclude(code, result.as_ref(), &tail, request, &trial.profiles);
+    let seen = on_side(seen, trial.side, result.is_some())?;
+    let Seen { outcome, text, evidence, profiles } = seen;
     let name = found.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     Ok(Run {
         commit: trial.commit,
@@ -95,6 +109,7 @@ pub(crate) fn run(
         outcome,
         text,
         evidence,
+        profiles,
         folder: name.map(|name| format!("{}/{name}", trial.folder)).unwrap_or_default(),
         seconds: begin.elapsed().as_secs(),
         execution: result.as_ref().and_then(|result| result.execution.clone()),
@@ -157,44 +172,80 @@ fn results(folder: &Path) -> anyhow::Result<RunResult> {
     results.runs.into_iter().next().with_context(|| format!("{} contains no run", path.display()))
 }
 
-/// What a run shows, from its exit code, its results and the end of its output.
+/// What a run shows, from its exit code, its results and the end of its output. `profiles` are those on which the check
+/// fails at BAD.
 ///
 /// # Errors
 /// It shows nothing about the commit: the environment failed, or the check did not run.
-pub(crate) fn conclude(code: i32, result: Option<&RunResult>, tail: &str, request: &Request) -> Result<Seen, Failure> {
+pub(crate) fn conclude(
+    code: i32,
+    result: Option<&RunResult>,
+    tail: &str,
+    request: &Request,
+    profiles: &[String],
+) -> Result<Seen, Failure> {
     let is = |exit: Exit| code == i32::from(exit.code());
     if is(Exit::Build) {
-        return Ok(Seen { outcome: Outcome::BuildFailed, text: build_error(result, tail), evidence: Vec::new() });
+        return Ok(Seen::of(Outcome::BuildFailed, build_error(result, tail)));
     }
-    if !is(Exit::Ok) && !is(Exit::Conformance) {
+    // A run that skipped all cases has results with the reasons.
+    let skipped = is(Exit::NothingRan) && result.is_some();
+    if !is(Exit::Ok) && !is(Exit::Conformance) && !skipped {
         return Err(environment(code, result, tail));
     }
     let of_check = |case: &&CaseResult| case.check == request.check;
     let cases: Vec<&CaseResult> = result.iter().flat_map(|result| &result.cases).filter(of_check).collect();
-    let violated = |case: &&&CaseResult| matches!(case.outcome, Word::Failed | Word::ExpectedFailure);
-    let says = |case: &&&CaseResult| match &request.says {
+    let violated = |case: &&CaseResult| matches!(case.outcome, Word::Failed | Word::ExpectedFailure);
+    let says = |case: &&CaseResult| match &request.says {
         None => true,
         Some(text) => case.message.contains(text) || case.evidence.iter().any(|line| line.contains(text)),
     };
-    let failed = || cases.iter().filter(violated);
-    if let Some(case) = failed().find(says) {
-        return Ok(failure(Outcome::Failed, case));
+    let failed: Vec<&CaseResult> = cases.iter().copied().filter(violated).collect();
+    let counted: Vec<&CaseResult> = failed.iter().copied().filter(says).collect();
+    if let Some(case) = counted.first() {
+        let profiles = counted.iter().map(|case| case.profile.clone()).collect();
+        return Ok(Seen { profiles, ..failure(Outcome::Failed, case) });
     }
-    if let Some(case) = failed().next() {
+    if let Some(case) = failed.first() {
         return Ok(failure(Outcome::OtherFailure, case));
     }
-    if cases.iter().any(|case| matches!(case.outcome, Word::Passed | Word::UnexpectedPass)) {
-        return Ok(Seen { outcome: Outcome::Passed, text: String::new(), evidence: Vec::new() });
+    // The exit code of an unexpected pass hides that a case on another profile broke.
+    if cases.iter().any(|case| matches!(case.outcome, Word::Errored | Word::TimedOut)) {
+        return Err(environment(code, result, tail));
     }
-    let seen =
-        cases.first().map_or("it has no result".to_owned(), |case| format!("{} {}", case.outcome.text(), case.message));
-    Err(Failure::nothing_ran(format!("the check {} did not run: {seen}", request.check)))
+    let passed = cases.iter().filter(|case| matches!(case.outcome, Word::Passed | Word::UnexpectedPass));
+    let passed: Vec<&str> = passed.map(|case| case.profile.as_str()).collect();
+    // A commit may lack what a profile needs. A pass on the others would make it good, and a later commit the culprit.
+    let missing = profiles.iter().find(|profile| !passed.contains(&profile.as_str()));
+    let (on, case) = match missing {
+        Some(profile) => {
+            let case = cases.iter().find(|case| case.profile == *profile);
+            (format!(" on profile {profile}, on which it fails at BAD"), case)
+        }
+        None if !passed.is_empty() => return Ok(Seen::of(Outcome::Passed, String::new())),
+        None => (String::new(), cases.first()),
+    };
+    let seen = case.map_or("it has no result".to_owned(), |case| format!("{} {}", case.outcome.text(), case.message));
+    Err(Failure::nothing_ran(format!("the check {} did not run{on}: {seen}", request.check)))
+}
+
+/// On the control architecture a check that does not run is a result: the commit is found, and the search must end.
+fn on_side(seen: Result<Seen, Failure>, side: Side, has_results: bool) -> Result<Seen, Failure> {
+    match seen {
+        Err(Failure { exit: Exit::NothingRan, error }) if side == Side::Control => {
+            // Without results the error is the output of the run, which may name folders of this machine.
+            let why = if has_results { format!("{error:#}") } else { "no case of the check can run there".to_owned() };
+            Ok(Seen::of(Outcome::NotRun, plain_line(&why, EVIDENCE_LINE)))
+        }
+        seen => seen,
+    }
 }
 
 fn failure(outcome: Outcome, case: &CaseResult) -> Seen {
     let line = |line: &String| plain_line(line, EVIDENCE_LINE);
     let text = cut_middle(plain(&case.message), TEXT);
-    Seen { outcome, text, evidence: case.evidence.iter().take(EVIDENCE_LINES).map(line).collect() }
+    let evidence = case.evidence.iter().take(EVIDENCE_LINES).map(line).collect();
+    Seen { evidence, ..Seen::of(outcome, text) }
 }
 
 /// The error of the build phase, or the end of the output; without the command that repeats the build, which is only

@@ -1,8 +1,8 @@
 //! The cache of built binaries: one folder per key, with `KEY/COMPONENT` and `KEY/key.json`.
 //!
 //! The key is a digest of everything that shapes the binary, so an entry never becomes stale, only unneeded. Entries
-//! are not trusted: a hit is a file that has the recorded SHA-256. Entries appear by rename, so several builders may
-//! run at the same time. This module removes only damaged entries and what killed builders left.
+//! are not trusted: a hit has a record of these inputs, and a file with the recorded SHA-256. Entries appear by rename,
+//! so several builders may run at the same time. This module removes only damaged entries and what killed builders left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,7 +102,7 @@ impl Cache {
         if !cache_lock::shared(&folder) {
             return Err(self.reason(component, arch, inputs));
         }
-        entry(&folder, component).map_err(|damage| format!("the cache entry is damaged: {damage:#}"))
+        entry(&folder, component, inputs).map_err(|damage| format!("the cache entry is damaged: {damage:#}"))
     }
 
     /// Creates the folders for a build.
@@ -118,15 +118,18 @@ impl Cache {
         Ok(unfinished)
     }
 
-    /// Stores the output of a build as the entry for `record.inputs`, and replaces a damaged one.
-    pub(crate) fn store(&self, unfinished: &Unfinished, record: &Record) -> anyhow::Result<PathBuf> {
-        let text = serde_json::to_string_pretty(record).context("a record is plain data")?;
+    /// Stores the output of a build as the entry for `record.inputs`, and replaces a damaged one. Returns the program
+    /// in the cache with its record: another builder may have been faster.
+    pub(crate) fn store(&self, unfinished: &Unfinished, record: Record) -> anyhow::Result<(PathBuf, Record)> {
+        let text = serde_json::to_string_pretty(&record).context("a record is plain data")?;
         let file = unfinished.file(RECORD);
         fs::write(&file, text + "\n").with_context(|| format!("failed to write {}", file.display()))?;
         let folder = self.dir.join(key(&record.inputs));
+        let mut faster = None;
         let moved = fs::rename(unfinished.entry(), &folder).or_else(|_| {
             // Another builder was faster, and its entry is equivalent; or the existing entry is damaged.
-            if entry(&folder, &record.component).is_ok() {
+            faster = entry(&folder, &record.component, &record.inputs).ok();
+            if faster.is_some() {
                 return Ok(());
             }
             let aside = self.unfinished().map_err(std::io::Error::other)?;
@@ -136,7 +139,11 @@ impl Cache {
         moved.with_context(|| format!("failed to store the cache entry {}", folder.display()))?;
         // The entry was stored just now, so no process removes it before this hold.
         let _ = cache_lock::shared(&folder);
-        Ok(folder.join(&record.component))
+        // The program that runs is the one in the cache: its digest counts, even if two builds differ.
+        Ok(match faster {
+            Some(Entry { path, record, .. }) => (path, record),
+            None => (folder.join(&record.component), record),
+        })
     }
 
     /// Why there is no entry: the differences from the most similar entry.
@@ -203,11 +210,14 @@ impl Drop for Unfinished {
     }
 }
 
-fn entry(folder: &Path, component: &str) -> anyhow::Result<Entry> {
+fn entry(folder: &Path, component: &str, inputs: &Inputs) -> anyhow::Result<Entry> {
     let file = folder.join(RECORD);
     let text = fs::read_to_string(&file).with_context(|| format!("{} cannot be read", file.display()))?;
     let record: Record =
         serde_json::from_str(&text).with_context(|| format!("{} is not a valid record", file.display()))?;
+    if record.component != component || record.inputs != *inputs {
+        bail!("{} is the record of another build of {}", file.display(), record.component);
+    }
     let path = folder.join(component);
     let bytes = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     let found = sha256(&bytes);
@@ -254,6 +264,10 @@ mod tests {
     }
 
     fn store(cache: &Cache, inputs: Inputs, content: &str) -> PathBuf {
+        stored(cache, inputs, content).0
+    }
+
+    fn stored(cache: &Cache, inputs: Inputs, content: &str) -> (PathBuf, Record) {
         let unfinished = cache.unfinished().unwrap();
         fs::write(unfinished.file("etcd"), content).unwrap();
         let record = Record {
@@ -267,7 +281,7 @@ mod tests {
             command: "go build".into(),
             inputs,
         };
-        cache.store(&unfinished, &record).unwrap()
+        cache.store(&unfinished, record).unwrap()
     }
 
     fn miss(cache: &Cache, inputs: &Inputs) -> String {
@@ -329,7 +343,9 @@ mod tests {
         let cache = Cache::at(dir.path().to_path_buf());
         let path = store(&cache, inputs(&[]), "binary");
         let record = path.with_file_name(RECORD);
-        let damages: [(&dyn Fn(), &str); 4] = [
+        let of_other = || fs::read_to_string(&record).unwrap().replace("riscv64", "arm64");
+        let damages: [(&dyn Fn(), &str); 5] = [
+            (&|| fs::write(&record, of_other()).unwrap(), "is the record of another build"),
             (&|| fs::write(&path, "binarY").unwrap(), "expected"),
             (&|| fs::remove_file(&path).unwrap(), "cannot be read"),
             (&|| fs::write(&record, "{").unwrap(), "is not a valid record"),
@@ -349,8 +365,10 @@ mod tests {
         let dir = Scratch::temporary("build-cache").unwrap();
         let cache = Cache::at(dir.path().to_path_buf());
         store(&cache, inputs(&[]), "faster");
-        let path = store(&cache, inputs(&[]), "slower");
-        assert_eq!(fs::read_to_string(path).unwrap(), "faster");
+        let (path, record) = stored(&cache, inputs(&[]), "slower");
+        let found = fs::read(path).unwrap();
+        assert_eq!(found, b"faster");
+        assert_eq!(record.sha256, sha256(&found), "the record must be that of the program which runs");
     }
 
     #[test]

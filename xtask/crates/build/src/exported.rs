@@ -204,19 +204,26 @@ impl Manifest {
                 differences.join(", ")
             );
         }
+        // The report names the version of the record; the inputs were compared with this machine's.
+        let version = &record.version;
+        let built = record.inputs.get("version").unwrap_or(version);
+        ensure!(built == version, "{} is damaged: {name} is {built} and {version}", manifest_name(arch));
         let file = folder.join(file_name(name, arch));
         Ok(Import { file, record: record.clone(), origin: origin.clone() })
     }
 }
 
-/// The version and the digests of the module that pins this source here. None for a release that no module pins, and
-/// for a checkout: those are known by name only.
+/// The version and the digests of the module that pins this source here. Only the version for a release that no module
+/// pins, and nothing for a checkout.
 fn pins(request: &Request<'_>, set: &ComponentSet, source: &Source) -> anyhow::Result<Inputs> {
     match source {
-        Source::Module(version) if version.as_deref().is_none_or(is_minor) => {
+        Source::Module(Some(version)) if !is_minor(version) => {
+            Ok(Inputs::from([("version".to_owned(), version.clone())]))
+        }
+        Source::Module(version) => {
             module::pins(set, &request.targets_dir.join(module::folder(set, version.as_deref())?))
         }
-        Source::Module(_) | Source::Checkout(_) | Source::Prebuilt(_) => Ok(Inputs::new()),
+        Source::Checkout(_) | Source::Prebuilt(_) => Ok(Inputs::new()),
     }
 }
 

@@ -4,14 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use model::Target;
 use serde::Deserialize;
 use sys::exec::{self, ExecError};
 use sys::progress::Phase;
 use xshell::{Cmd, Shell};
+
+use crate::digest::Fields;
 
 /// Limit for queries that `go` answers from disk or with a few requests.
 const QUESTION: Duration = Duration::from_secs(120);
@@ -138,6 +141,41 @@ impl Toolchain {
         let answer = self.ask(Path::new("/"), env, &["env", "-json"])?;
         let all: Env = serde_json::from_str(&answer).context("`go env -json` did not print valid JSON")?;
         Ok(all.into_iter().filter(|(name, _)| shapes_code(name, arch)).collect())
+    }
+
+    /// A digest of a toolchain that its version does not identify. A Go built from a working tree has the version of
+    /// its last commit, whatever was changed since: a run would test the program of an earlier compiler.
+    pub(crate) fn content(&self) -> anyhow::Result<Option<String>> {
+        /// By GOROOT: reading it takes seconds, and every component asks.
+        static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+        if !self.version.contains("devel") {
+            return Ok(None);
+        }
+        let root = PathBuf::from(self.ask(Path::new("/"), &Env::new(), &["env", "GOROOT"])?.trim());
+        let mut known = sys::lock(&KNOWN);
+        if let Some(content) = known.get(&root) {
+            return Ok(Some(content.clone()));
+        }
+        let content = content_of(&root)?;
+        known.insert(root, content.clone());
+        Ok(Some(content))
+    }
+
+    /// Fails if another Go has built a program. A wrapper of `go` may choose one by the working directory, and the key
+    /// of the program would name the wrong one.
+    pub(crate) fn must_have_built(&self, program: &str, dir: &Path) -> anyhow::Result<()> {
+        let release = |version: &str| -> String {
+            let version = version.split_whitespace().next().unwrap_or_default();
+            version.split("-X:").next().unwrap_or_default().to_owned()
+        };
+        ensure!(
+            release(&self.version) == release(program),
+            "{} is {}, but in {} it has built a program with {program}: put the `bin` folder of one Go first on PATH",
+            self.program.display(),
+            self.version,
+            dir.display()
+        );
+        Ok(())
     }
 
     /// Parses a go.mod.
@@ -275,6 +313,15 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// A digest of the compiler and the standard library.
+fn content_of(root: &Path) -> anyhow::Result<String> {
+    let mut digest = Fields::default();
+    for folder in ["src", "pkg/include", "pkg/tool"].map(|folder| root.join(folder)).iter().filter(|dir| dir.is_dir()) {
+        digest.add_folder(folder)?;
+    }
+    Ok(digest.finish())
+}
+
 fn shapes_code(name: &str, arch: &str) -> bool {
     let level = name.strip_prefix("GO").is_some_and(|rest| !rest.is_empty() && arch.to_uppercase().starts_with(rest));
     level || matches!(name, "GOEXPERIMENT" | "GOFIPS140")
@@ -350,6 +397,36 @@ mod tests {
         }
     }
 
+    fn toolchain(version: &str) -> Toolchain {
+        Toolchain { program: "/usr/bin/go".into(), version: version.to_owned(), module_cache: PathBuf::new() }
+    }
+
+    #[test]
+    fn program_of_another_go_is_refused() {
+        for (own, built, good) in [
+            ("go1.26.8", "go1.26.8", true),
+            ("go1.26.8", "go1.26.8-X:nodwarf5", true),
+            ("go1.26.8 X:nodwarf5", "go1.26.8 X:nodwarf5", true),
+            ("go1.27-devel_0123 Mon Jan 5", "go1.27-devel_0123 Mon Jan 5", true),
+            ("go1.26.8", "go1.25.9", false),
+            ("go1.26.8", "go1.26.80", false),
+            ("go1.26.8", "", false),
+        ] {
+            let judged = toolchain(own).must_have_built(built, Path::new("/tree"));
+            assert_eq!(judged.is_ok(), good, "{own} {built}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_content_identifies_a_go_of_a_working_tree() {
+        let root = sys::Scratch::temporary("goroot").unwrap();
+        root.write("src/runtime/proc.go", "package runtime");
+        let first = content_of(root.path()).unwrap();
+        root.write("src/runtime/proc.go", "package runtime // fixed");
+        assert_ne!(content_of(root.path()).unwrap(), first);
+        assert_eq!(toolchain("go1.26.8").content().unwrap(), None);
+    }
+
     #[test]
     fn only_settings_that_shape_code_count() {
         for (name, arch, counts) in [
@@ -377,10 +454,8 @@ mod tests {
     #[test]
     fn shown_command_can_be_pasted_into_a_shell() {
         let env = Env::from([("GOFLAGS".to_owned(), "-mod=readonly -buildvcs=false".to_owned())]);
-        let program = "/usr/bin/go".into();
-        let go = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
         assert_eq!(
-            go.shown(Path::new("/a b"), &env, &["build", "-ldflags", "-X p.v='1'"].map(str::to_owned)),
+            toolchain("").shown(Path::new("/a b"), &env, &["build", "-ldflags", "-X p.v='1'"].map(str::to_owned)),
             r"cd '/a b' && GOFLAGS='-mod=readonly -buildvcs=false' /usr/bin/go build -ldflags '-X p.v='\''1'\'''"
         );
     }

@@ -1,6 +1,6 @@
 //! Which Go release built a program, from the whole file or from a stream of its bytes.
 
-use crate::buildinfo::{self, ALIGNMENT, HEADER, MAGIC};
+use crate::buildinfo::{self, ALIGNMENT, BuildInfo, HEADER, MAGIC};
 use crate::elf;
 
 /// Bytes from the magic to the end of the release's name.
@@ -20,11 +20,17 @@ pub struct GoProgram {
 /// The Go program in an ELF file.
 ///
 /// # Errors
-/// The file is not an ELF file or has no Go build information.
+/// The file is not an ELF file, or has no Go build information with the architecture.
 pub fn go_program(file: &[u8]) -> Result<GoProgram, String> {
     let data = elf::parse(file)?.go_data;
     let info = data.map_or(Ok(None), buildinfo::parse)?.ok_or("it has no Go build information")?;
-    let arch = info.settings.get("GOARCH").cloned().unwrap_or_default();
+    program(info)
+}
+
+/// Without an architecture no defect of one would be found. Other build systems than `go build` leave out the settings.
+fn program(info: BuildInfo) -> Result<GoProgram, String> {
+    let arch = info.settings.get("GOARCH").cloned();
+    let arch = arch.ok_or_else(|| format!("its build information, of {}, does not have GOARCH", info.go))?;
     Ok(GoProgram { go: info.go, arch, package: info.path })
 }
 
@@ -100,6 +106,14 @@ mod tests {
             assert!(!scan.feed(&bytes));
             assert_eq!(scan.finish(), None);
         }
+    }
+
+    #[test]
+    fn build_information_without_an_architecture_is_refused() {
+        let mut info = BuildInfo { go: "go1.26.2".into(), path: "p".into(), ..BuildInfo::default() };
+        assert!(program(info.clone()).unwrap_err().contains("does not have GOARCH"));
+        info.settings.insert("GOARCH".into(), "riscv64".into());
+        assert_eq!(program(info).unwrap().arch, "riscv64");
     }
 
     #[test]

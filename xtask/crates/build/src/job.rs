@@ -293,7 +293,7 @@ impl Prepared {
             Prepared::Unresolved(why) => Ok(Work::Resolve(why.clone())),
             Prepared::Module { go, module, env, settings } => {
                 let stamp = module_stamp(set, module);
-                let mut inputs = inputs(request, set, component, go, env, settings);
+                let mut inputs = inputs(request, set, component, go, env, settings)?;
                 inputs.extend(stamp_inputs(&stamp));
                 inputs.extend(module.files.clone());
                 let origin = Origin::Module { version: module.version_of(&component.package)?.to_owned() };
@@ -305,7 +305,7 @@ impl Prepared {
                 let dir = checkout.build_dir(component.checkout_dir.as_deref(), &component.package)?;
                 let go = Rc::new(Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?);
                 let settings = go.code_settings(&request.target.name, env)?;
-                let mut inputs = inputs(request, set, component, &go, env, &settings);
+                let mut inputs = inputs(request, set, component, &go, env, &settings)?;
                 inputs.extend(stamp_inputs(&checkout.stamp));
                 inputs.insert("source tree".to_owned(), checkout.tree.clone());
                 inputs.insert("folder".to_owned(), component.checkout_dir.clone().unwrap_or_default());
@@ -338,13 +338,14 @@ fn inputs(
     go: &Toolchain,
     env: &Env,
     settings: &Env,
-) -> Inputs {
+) -> anyhow::Result<Inputs> {
     let mut inputs = cache::table_inputs(&request.target.name, set, component);
     inputs.insert("go".to_owned(), go.version.clone());
+    inputs.extend(go.content()?.map(|digest| ("content of go".to_owned(), digest)));
     // GOPROXY does not shape the binary: go.sum fixes the modules, whatever their source.
     let shaping = env.iter().filter(|(name, _)| *name != "GOPROXY");
     inputs.extend(settings.iter().chain(shaping).map(|(name, value)| (name.clone(), value.clone())));
-    inputs
+    Ok(inputs)
 }
 
 fn stamp_inputs(stamp: &Stamp) -> [(String, String); 3] {

@@ -53,8 +53,8 @@ pub struct Request<'a> {
     pub components: &'a Components,
     /// `targets`, with the Go modules of the sets.
     pub targets_dir: &'a Path,
-    /// Binaries are stored below `components/`, copies of `prebuilt:` ones below `prebuilt/`, resolved releases below
-    /// `modules/`.
+    /// Binaries are stored below `components/`, copies of `prebuilt:` and exported ones below `prebuilt/`, resolved
+    /// releases below `modules/`.
     pub cache_dir: &'a Path,
     /// Sources by set name. A set without an entry uses its pinned module.
     pub sources: BTreeMap<String, Source>,
@@ -300,20 +300,22 @@ fn run(
     let bytes = read(&output)?;
     let tags = job.set.tags.join(",");
     let info = audit::audit(&output, &bytes, &job.expected(request, &tags, &build.origin))?;
+    let go = info.map(|info| info.go).unwrap_or_default();
+    build.go.must_have_built(&go, &build.dir)?;
     let record = Record {
         component: name.clone(),
         arch: request.target.name.clone(),
         version: build.stamp.version.clone(),
-        go: info.map(|info| info.go).unwrap_or_default(),
+        go,
         sha256: digest::sha256(&bytes),
         size: bytes.len() as u64,
         seconds,
         command,
         inputs: build.inputs.clone(),
     };
-    let path = cache.store(&unfinished, &record)?;
+    let stored = cache.store(&unfinished, record)?;
     phase.done("built");
-    Ok((path, record))
+    Ok(stored)
 }
 
 /// Audits an existing file, and copies it.
@@ -349,17 +351,17 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
     })
 }
 
-/// Verifies and audits a file that another machine has built.
+/// Verifies and audits a file that another machine has built, and copies it.
 fn import_of(request: &Request<'_>, job: &Job<'_>, import: &Import) -> anyhow::Result<Artifact> {
     let Import { file, record, origin } = import;
     let bytes = exported::verified(file, record.size, &record.sha256)?;
     let tags = job.set.tags.join(",");
     audit::audit(file, &bytes, &job.expected(request, &tags, origin))?;
-    must_be_executable(file)?;
+    let path = prebuilt::copy(request.cache_dir, &record.component, &bytes, &record.sha256)?;
     let key = cache::key(&record.inputs);
     let what = format!("build {} {} {}", record.component, record.version, record.arch);
     progress::say(&format!("{what}: built elsewhere under {}, taken from {}", &key[..SHORT], file.display()));
-    Ok(artifact(job, file.clone(), record.clone(), BuildStep::Exported { key }))
+    Ok(artifact(job, path, record.clone(), BuildStep::Exported { key }))
 }
 
 /// Writes the components of a request, which [`build`] has built, for `Request::exported` of another machine: the files

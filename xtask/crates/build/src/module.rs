@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use model::{ComponentSet, is_minor, is_own_program};
+use sys::cache_lock;
 use sys::progress::{self, Phase};
 
 use crate::cache::Inputs;
@@ -156,6 +157,8 @@ impl Module {
             self.make(go, set, version, &dir, env)
                 .with_context(|| format!("failed to resolve {}@{version}", set.main_module))?;
         }
+        // Held until this process ends, so that no other process removes it during the build.
+        cache_lock::shared(&dir);
         let made = read(go, set, &dir)?;
         selected(set, version, &made.version)?;
         Ok(made)
@@ -177,6 +180,7 @@ impl Module {
             fs::copy(self.dir.join(name), work.0.join(name))?;
         }
         go.fetch(&work.0, env, &["mod", "tidy"], &phase)?;
+        sync(&work.0).with_context(|| format!("failed to write {}", work.0.display()))?;
         if let Err(error) = fs::rename(&work.0, dir)
             && !dir.exists()
         {
@@ -236,6 +240,12 @@ impl Drop for Work {
         // After a rename the folder no longer exists.
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Writes the files of a folder to the disk. Such a folder is used by its name alone: if a power failure left an empty
+/// file in it, every later build would fail.
+fn sync(dir: &Path) -> std::io::Result<()> {
+    fs::read_dir(dir)?.try_for_each(|entry| fs::File::open(entry?.path())?.sync_all())
 }
 
 /// Downloads a module; returns the path of its go.mod.

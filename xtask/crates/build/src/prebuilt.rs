@@ -1,8 +1,9 @@
-//! Source `prebuilt`: programs of the user, copied into the cache.
+//! Programs of the user (source `prebuilt`) and of an export, copied into the cache.
 //!
 //! A run starts a program many times, and a VM reads it minutes after its audit. Without the copy, a program that its
-//! owner builds again in the meantime would be tested under the version and digest of the audited one, and a memory
-//! snapshot would contain it under that digest.
+//! owner builds or exports again in the meantime would be tested under the version and digest of the audited one, and a
+//! memory snapshot would contain it under that digest. The same happens to the download of an export: another run
+//! replaces it when the server has a new one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

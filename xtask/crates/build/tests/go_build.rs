@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use build::{Exported, Plan, Request, build, export, plan};
+use build::{Exported, Plan, Request, build, export, plan, sha256};
 use model::{Artifact, BuildStep, Component, ComponentSet, Components, Release, Source, Target};
 use xshell::{Shell, cmd};
 
@@ -314,9 +314,11 @@ fn exported_component_is_taken_without_a_build() {
     let (folder, built) = exported(&mut fixture, foreign());
     let taken = fixture.module(foreign()).unwrap();
     assert!(matches!(taken.step, BuildStep::Exported { .. }), "{:?}", taken.step);
-    assert_eq!(taken.path, folder.join(format!("hello-{}", foreign())));
+    // A run still starts the audited program when another export has replaced it.
+    fs::write(folder.join(format!("hello-{}", foreign())), "another one").unwrap();
+    assert_eq!(sha256(&fs::read(&taken.path).unwrap()), built.sha256);
     assert_eq!((taken.sha256, taken.version, taken.go), (built.sha256, built.version, built.go));
-    assert!(!fixture.dir.join("cache").exists(), "something was built");
+    assert!(!fixture.dir.join("cache/components").exists(), "something was built");
 }
 
 #[test]
@@ -341,6 +343,7 @@ fn altered_export_is_refused() {
         ("{", "", "is damaged"),
         (foreign(), "other", "it is for other"),
         ("\"module\": {", "\"prebuilt\": {\"other_packages\": [],", "but its origin is"),
+        ("\"v1.2.3\",\n        \"go\"", "\"v1.2.4\",\n        \"go\"", "is v1.2.3 and v1.2.4"),
     ] {
         fs::write(&list, text.replace(old, new)).unwrap();
         refused(part);
@@ -391,10 +394,8 @@ fn checkout_is_built_with_its_changes() {
     let error = fixture.build(&host(), Source::Checkout(other.parent().unwrap().into())).unwrap_err();
     assert!(error.contains("other is not a source tree of example.org/hello/cmd/hello"), "{error}");
     // `go` could build the package from this module folder too, but not from the folder's own source.
-    fixture.write(
-        "elsewhere/go.mod",
-        &fs::read_to_string(fixture.dir.join("components/hello/go.mod")).unwrap().replace("./", "../components/hello/"),
-    );
+    let go_mod = fs::read_to_string(fixture.dir.join("components/hello/go.mod")).unwrap();
+    fixture.write("elsewhere/go.mod", &go_mod.replace("./", "../components/hello/"));
     let error = fixture.build(&host(), Source::Checkout(fixture.dir.join("elsewhere"))).unwrap_err();
     assert!(error.contains("`go list` finds it in"), "{error}");
 }
@@ -430,10 +431,8 @@ fn tagged_workspace_has_the_tag_as_version() {
 #[test]
 fn unknown_component_is_reported_with_the_known_ones() {
     let fixture = Fixture::new("names");
-    let error = fixture
-        .with(&target(&host()), Source::Module(None), Some(&["etcd".to_owned()]), build)
-        .unwrap_err()
-        .to_string();
+    let only = ["etcd".to_owned()];
+    let error = fixture.with(&target(&host()), Source::Module(None), Some(&only), build).unwrap_err().to_string();
     assert_eq!(error, "unknown component `etcd`: the components are hello, extra");
 }
 

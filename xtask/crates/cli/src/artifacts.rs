@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use build::{Exported, Request};
 use model::{Artifacts, Source, Target, Toolchains};
 use sys::progress;
@@ -38,8 +38,14 @@ pub fn request<'a>(
     }
 }
 
-/// Refuses a minor release that is not pinned, before any work starts.
+/// Refuses a minor release that is not pinned, and a source that no part of the run has, before any work starts.
 pub fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
+    if let Some(option) = sources.without_use() {
+        let store = sources.store().name();
+        return Err(Failure::usage(anyhow!(
+            "{option} has no use, because the store is {store}: leave it out, or choose another --store"
+        )));
+    }
     for (set, source) in sources.by_set() {
         if let Source::Module(Some(version)) = source {
             catalogue.pinned(&set, &version)?;
@@ -90,9 +96,18 @@ pub fn exported_list_name(target: &Target) -> String {
 /// Downloads the exported components of a URL. Files that are in the cache and intact stay.
 fn download_exported(paths: &Paths, request: &Request<'_>) -> anyhow::Result<()> {
     let Some(Exported { folder, url: Some(url) }) = &request.exported else { return Ok(()) };
-    let (base, sha256) = url.split_once("#sha256=").map_or((url.as_str(), None), |(base, digest)| (base, Some(digest)));
+    let (base, sha256) = match url.split_once("#sha256=") {
+        Some((base, digest)) => (base, Some(digest.to_ascii_lowercase())),
+        None => (url.as_str(), None),
+    };
+    if sha256.is_none() && base.starts_with("http://") {
+        progress::say(&format!(
+            "warning: {base} is plain HTTP without a digest, so any machine on the path can replace the programs: use \
+             https, or add #sha256=DIGEST, which `cargo xtask build --export` prints"
+        ));
+    }
     let label = build::exported_label(request.target);
-    let order = fetch::Order { base, name: &build::manifest_name(&label), sha256, folder };
+    let order = fetch::Order { base, name: &build::manifest_name(&label), sha256: sha256.as_deref(), folder };
     fetch::listed(&order, &fetch_options_for_go(paths, request.offline), |text| {
         let wanted = |name: &str| {
             let is = |component: &str| name == format!("{component}-{label}");

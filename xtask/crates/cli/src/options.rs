@@ -71,6 +71,15 @@ impl SourceOptions {
         sets.map(|(set, source)| (set.to_owned(), source.clone())).collect()
     }
 
+    /// The option of a store that a run with these sources does not have. Ignored, it would pass for a test of that store.
+    pub(crate) fn without_use(&self) -> Option<&'static str> {
+        let (option, source) = match self.store {
+            StoreArg::Etcd => ("--kine", &self.kine),
+            StoreArg::KineSqlite | StoreArg::KineNats => ("--etcd", &self.etcd),
+        };
+        (*source != Source::Module(None)).then_some(option)
+    }
+
     pub fn store(&self) -> StoreKind {
         match self.store {
             StoreArg::Etcd => StoreKind::Etcd,
@@ -133,4 +142,31 @@ pub fn size(text: &str) -> Result<u64, String> {
         .parse::<u64>()
         .map_err(|_| "expected a whole number, optionally with K, M, G or T: 500M, 10G".to_owned())?;
     number.checked_mul(factor).ok_or_else(|| "too large".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        sources: SourceOptions,
+    }
+
+    #[test]
+    fn source_of_a_store_that_does_not_run_has_no_use() {
+        for (line, expected) in [
+            ("", None),
+            ("--etcd 3.6 --kine module", None),
+            ("--store kine-sqlite --kine v0.16.4", None),
+            ("--kine v0.16.4", Some("--kine")),
+            ("--store kine-nats --etcd 3.6", Some("--etcd")),
+        ] {
+            let given = Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap();
+            assert_eq!(given.sources.without_use(), expected, "{line}");
+        }
+    }
 }

@@ -19,8 +19,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(20);
 /// Longest answer that is read. A page of servers has a few hundred kilobytes.
 const LARGEST: u64 = 32 << 20;
-/// Longest part of a server's error message that is shown.
-const SHOWN_CHARS: usize = 400;
 
 /// A request, without the token.
 #[derive(Clone, Debug)]
@@ -102,13 +100,16 @@ impl Call {
     }
 }
 
-/// The client for all requests; `ca` is a PEM file with additional trusted certificates.
-pub(crate) fn client(ca: Option<&Path>) -> Result<Client, Fault> {
+/// The client for all requests. `ca` is a PEM file with additional trusted certificates. `is_here`: the cloud is on
+/// this machine.
+pub(crate) fn client(ca: Option<&Path>, is_here: bool) -> Result<Client, Fault> {
     tls::install();
     let builder = || {
         let builder = Client::builder().user_agent("archproof").timeout(LIMIT).connect_timeout(CONNECT);
         // Do not follow redirects: the token must not go to another server.
-        builder.redirect(reqwest::redirect::Policy::none())
+        let builder = builder.redirect(reqwest::redirect::Policy::none());
+        // A proxy would get the secrets of plain http requests, which must not leave this machine.
+        if is_here { builder.no_proxy() } else { builder }
     };
     let built = match ca {
         // reqwest fails with "No CA certificates were loaded from the system". A cloud on this machine needs none.
@@ -189,7 +190,7 @@ impl Answer {
         let wrapped = self.body.as_object().into_iter().flatten().find_map(|(_, inner)| inner.get("message"));
         let message = wrapped.or_else(|| self.body.get("message")).or_else(|| self.body.get("NeutronError"));
         let text = message.and_then(Value::as_str).unwrap_or_default();
-        text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
     }
 }
 

@@ -16,8 +16,6 @@ pub struct Image {
     pub name: String,
     /// The value of `uname -m`; many images do not declare it.
     pub architecture: Option<String>,
-    /// MiB that a server needs at least; 0 if the image does not declare it.
-    pub min_ram: u64,
 }
 
 /// The newest active image with this name, or the image with this id.
@@ -37,7 +35,6 @@ pub(crate) fn newest(answer: &Value, name: &str) -> Result<Image, Fault> {
         id: id.to_owned(),
         name: text("name").unwrap_or_else(|| name.to_owned()),
         architecture: text("hw_architecture").or_else(|| text("architecture")),
-        min_ram: image["min_ram"].as_u64().unwrap_or_default(),
     })
 }
 

@@ -25,6 +25,8 @@ const PAUSE_MS: u64 = 400;
 /// If the server asks for a longer pause, in seconds, the request fails.
 const LONGEST_PAUSE: u64 = 120;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Longest part of a server's error message that is shown.
+const SHOWN_CHARS: usize = 400;
 
 /// A session with a cloud after the log-in.
 pub struct Session {
@@ -51,7 +53,7 @@ enum Outcome {
 
 impl Session {
     pub fn open(access: Access) -> Result<Session, Fault> {
-        let client = http::client(access.ca.as_deref())?;
+        let client = http::client(access.ca.as_deref(), keystone::url(&access)?.scheme() == "http")?;
         let on_interrupt = Cell::new(OnInterrupt::Stop);
         let login = RefCell::new(log_in(&client, &access, OnInterrupt::Stop)?);
         Ok(Session { client, access, login, on_interrupt })
@@ -176,12 +178,13 @@ pub(crate) fn message(call: &Call, answer: &Answer, token: &Secret) -> String {
 
 /// "Nova: create the server `x`: POST https://… failed with status 403 Forbidden: Quota exceeded (request req-1)".
 fn described(call: &Call, answer: &Answer, token: Option<&Secret>) -> String {
-    let said = answer.said();
+    let mut secrets = call.body.as_ref().map(mask::secrets).unwrap_or_default();
+    secrets.extend(token.filter(|token| !token.is_empty()).map(|token| token.expose().to_owned()));
+    // Hide the secrets before the cut: a part of one would not be found.
+    let said: String = mask::hide(&answer.said(), &secrets).chars().take(SHOWN_CHARS).collect();
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     let id = answer.request_id.as_ref().map_or_else(String::new, |id| format!(" (request {id})"));
     let text = format!("{}: {} {} failed with status {}{said}{id}", call.what, call.method, call.url, answer.status);
-    let mut secrets = call.body.as_ref().map(mask::secrets).unwrap_or_default();
-    secrets.extend(token.filter(|token| !token.is_empty()).map(|token| token.expose().to_owned()));
     mask::hide(&text, &secrets)
 }
 

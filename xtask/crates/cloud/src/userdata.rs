@@ -14,7 +14,7 @@ use model::{Secret, Size};
 use serde::Serialize;
 
 use crate::fault::Fault;
-use scripts::{Place, end_script, setup_script, unit};
+use scripts::{POWER_OFF, Place, end_script, setup_script, unit};
 
 pub use preparation::{Archive, Preparation, Suite};
 
@@ -187,7 +187,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
 fn age_limit(minutes: u32) -> Vec<String> {
     let after = format!("--on-active={minutes}min");
     let mut command = vec!["systemd-run", "--unit=archproof-age-limit", "--timer-property=DefaultDependencies=no"];
-    command.extend(["--property=DefaultDependencies=no", &after, "systemctl", "poweroff", "--ignore-inhibitors"]);
+    command.extend(["--property=DefaultDependencies=no", &after, "sh", "-c", POWER_OFF]);
     command.into_iter().map(str::to_owned).collect()
 }
 

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::{Args as ClapArgs, Parser, ValueEnum};
 use cli::{CpuOptions, Failure, SourceOptions};
-use provider::ProviderOptions;
+use provider::{ProviderArg, ProviderOptions};
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,7 +55,7 @@ pub struct DifferentialOptions {
     /// How long to search
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub minutes: f64,
-    /// How many inputs of each subject, or how many sequences of requests, to try instead of a time
+    /// How many inputs of each subject, requests at the live level, or scenarios of controllers to try instead of a time
     #[arg(long, value_name = "N", conflicts_with = "minutes")]
     pub cases: Option<u64>,
     /// Seed of the inputs [default: a new one, which is printed]
@@ -87,7 +88,7 @@ pub struct DifferentialOptions {
     #[arg(long, conflicts_with_all = ["replay", "input"])]
     pub list: bool,
     /// Prove that the search finds differences: give one side a defect, one after the other
-    #[arg(long, conflicts_with_all = ["replay", "input", "list", "against", "cases"])]
+    #[arg(long, conflicts_with_all = ["replay", "input", "list", "arch", "cpu", "against", "cases", "minutes"])]
     pub selftest: bool,
     #[command(flatten)]
     pub provider: ProviderOptions,
@@ -106,12 +107,74 @@ impl DifferentialOptions {
     /// # Errors
     /// `words` are no options of `differential`.
     pub fn live(words: &[&str]) -> Result<DifferentialOptions, Failure> {
+        DifferentialOptions::parse(["--level", "live"].iter().chain(words).copied())
+    }
+
+    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<DifferentialOptions, Failure> {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]
             options: DifferentialOptions,
         }
-        let words = ["differential", "--level", "live"].iter().chain(words);
-        Line::try_parse_from(words).map(|line| line.options).map_err(|error| Failure::usage(anyhow::Error::from(error)))
+        let parsed = Line::try_parse_from(std::iter::once("differential").chain(words));
+        parsed.map(|line| line.options).map_err(|error| Failure::usage(anyhow::Error::from(error)))
+    }
+
+    /// # Errors
+    /// An option that the level would ignore.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let levels = [LevelArg::Library, LevelArg::Live, LevelArg::Controllers];
+        let [library, live, controllers] = levels.map(|level| self.level == level);
+        let is_process = self.provider.provider.is_none_or(|provider| provider == ProviderArg::Process);
+        let kept = self.replay || self.input.is_some();
+        let rules = [
+            (self.only_controllers && !controllers, "--only-controllers belongs to --level controllers"),
+            (self.only_controllers && !is_process, "--only-controllers runs processes: leave out --provider"),
+            (self.kubeconfig.is_some() && !live, "--kubeconfig belongs to --level live"),
+            (self.list && !library, "--list prints the subjects of the library level: leave out --level"),
+            (kept && controllers, "no scenarios of controllers are kept: repeat one by --seed and --case"),
+            (self.case.is_some() && library, "--case belongs to --level live and --level controllers"),
+            (!self.minutes.is_finite() || self.minutes < 0.0, "--minutes must be a number that is not negative"),
+        ];
+        match rules.into_iter().find(|(broken, _)| *broken) {
+            Some((_, rule)) => Err(Failure::usage(anyhow!(rule))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_a_level_would_ignore_are_refused() {
+        let check = |line: &str| {
+            let options = DifferentialOptions::parse(line.split(' ')).unwrap();
+            options.check().map_err(|failure| failure.error.to_string())
+        };
+        for (line, expected) in [
+            ("--level controllers --replay", "no scenarios"),
+            ("--level controllers --input x", "no scenarios"),
+            ("--level live --list", "--list prints"),
+            ("--seed 1 --case 2", "--case belongs"),
+            ("--minutes=-1", "--minutes must"),
+            ("--minutes=nan", "--minutes must"),
+            ("--only-controllers", "--only-controllers belongs"),
+            ("--kubeconfig x", "--kubeconfig belongs"),
+        ] {
+            assert!(check(line).unwrap_err().contains(expected), "{line}");
+        }
+        for line in ["--replay", "--level live --input x", "--level controllers --seed 1 --case 2", "--list"] {
+            assert_eq!(check(line), Ok(()), "{line}");
+        }
+    }
+
+    #[test]
+    fn selftest_has_one_architecture() {
+        // The known differences of another one would pass for those of the defects.
+        for line in ["--selftest --arch x", "--selftest --cpu x", "--selftest --minutes 1"] {
+            assert!(DifferentialOptions::parse(line.split(' ')).is_err(), "{line}");
+        }
     }
 }

@@ -52,6 +52,21 @@ impl Key {
     }
 }
 
+/// The known groups.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expected<'a> {
+    pub(crate) entries: &'a [ExpectedDifference],
+    pub(crate) arch: &'a str,
+    pub(crate) today: &'a str,
+}
+
+impl<'a> Expected<'a> {
+    /// The entry that expects the group.
+    pub(crate) fn of(self, key: &Key) -> Option<&'a ExpectedDifference> {
+        key.expected(self.entries, self.arch, self.today)
+    }
+}
+
 /// Whether the subject ended with an error. An answer with further members reports an error of one of its parts.
 fn is_error(answer: &Document) -> bool {
     matches!(answer, Document::Object(members) if members.len() == 1 && answer.member("error").is_some())

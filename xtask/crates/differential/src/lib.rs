@@ -20,22 +20,11 @@ pub use live::throughput as live_throughput;
 
 use args::LevelArg;
 
-use anyhow::anyhow;
 use cli::{Failure, Paths};
 use model::Exit;
-use provider::ProviderArg;
 
 pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
-    let mixed = options.only_controllers;
-    if mixed && options.level != LevelArg::Controllers {
-        return Err(Failure::usage(anyhow!("--only-controllers belongs to --level controllers")));
-    }
-    if mixed && options.provider.provider.is_some_and(|provider| provider != ProviderArg::Process) {
-        return Err(Failure::usage(anyhow!("--only-controllers runs processes: leave out --provider")));
-    }
-    if options.kubeconfig.is_some() && options.level != LevelArg::Live {
-        return Err(Failure::usage(anyhow!("--kubeconfig belongs to --level live")));
-    }
+    options.check()?;
     match options.level {
         LevelArg::Library => library::run(paths, options),
         LevelArg::Live => live::run(paths, options),

@@ -107,8 +107,8 @@ impl Report {
                 let _ = writeln!(out, "  and {} more places", group.changes.len() - SHOWN);
             }
             let file = files.join(file_name(i, group));
-            let selection = selection(&self.arch);
-            let _ = writeln!(out, "  repeat  cargo xtask differential {selection} --input {}", file.display());
+            let sides = format!("{} --against {}", selection(&self.arch), self.against);
+            let _ = writeln!(out, "  repeat  cargo xtask differential {sides} --input {}", file.display());
         }
         for subject in &self.unstable {
             let _ = writeln!(out, "\n{subject}: answers vary between two runs on one architecture");

@@ -16,8 +16,9 @@ use sys::{Scratch, ports};
 
 use super::Environment;
 
-/// Deadline for a program that prints its version.
-const ANSWER: Duration = Duration::from_secs(4);
+/// Deadline for a program that prints its version, and for one small compilation. A slow board needs seconds to load a
+/// compiler from its card, and all checks run at the same time.
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 const MIB: u64 = 1 << 20;
 /// MiB in the cache for an architecture: built components; for a VM also packages (150, and 450 unpacked) and memory
 /// snapshots (500 and more for each set of profiles).

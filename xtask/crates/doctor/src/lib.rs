@@ -23,8 +23,8 @@ use serde::Serialize;
 use sys::interrupt;
 use targets::Catalogue;
 
-/// A check that needs longer counts as hanging.
-const LIMIT: Duration = Duration::from_secs(5);
+/// A check that needs longer counts as hanging. It has time for two programs, see `host::ANSWER`.
+const LIMIT: Duration = Duration::from_secs(40);
 /// For checks that may boot a guest, see `boot::qemu`.
 const GUEST_LIMIT: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -144,6 +144,14 @@ fn checks(targets: usize, job: Option<NativeJob>) -> Vec<Check> {
     host.chain(target).collect()
 }
 
+/// Whether a run on this machine, or a job of this kind, cannot do without the subject of a check.
+fn is_needed(check: &str, job: Option<NativeJob>) -> bool {
+    match job {
+        Some(job) => native::needs(job, check),
+        None => check == "go" || native::COMMON.contains(&check),
+    }
+}
+
 /// Runs all checks in parallel. A check that misses its deadline becomes a finding; its thread is abandoned.
 fn examine(environment: &Arc<Environment>, checks: Vec<Check>) -> Result<Vec<Finding>, Failure> {
     let begin = Instant::now();
@@ -175,7 +183,9 @@ fn examine(environment: &Arc<Environment>, checks: Vec<Check>) -> Result<Vec<Fin
     let all = checks.iter().zip(found).flat_map(|(check, found)| {
         found.unwrap_or_else(|| {
             let text = format!("no answer within {} s", check.limit.as_secs());
-            vec![Finding::new(check.name, Status::Warning, text).of(arch(check))]
+            // A run needs what this check looks at, and would hang there, too.
+            let status = if is_needed(check.name, environment.job) { Status::Problem } else { Status::Warning };
+            vec![Finding::new(check.name, status, text).of(arch(check))]
         })
     });
     Ok(all.collect())
@@ -290,9 +300,14 @@ mod tests {
         };
         let answers: Work = |_, target| vec![Finding::new("b", Status::Ok, "here").of(target)];
         let check = |name, target, limit, work| Check { name, target, limit: Duration::from_millis(limit), work };
-        let checks = vec![check("a", None, 50, hangs), check("b", Some(0), 60_000, answers)];
+        let checks = vec![
+            check("docker", None, 50, hangs),
+            check("b", Some(0), 60_000, answers),
+            check("cache", None, 50, hangs),
+        ];
         let found = examine(&environment(&["riscv64"]), checks).unwrap();
-        assert_eq!(found[0], Finding::new("a", Status::Warning, "no answer within 0 s"));
+        assert_eq!(found[0], Finding::new("docker", Status::Warning, "no answer within 0 s"));
         assert_eq!((found[1].arch.as_deref(), found[1].status), (Some("riscv64"), Status::Ok));
+        assert_eq!(found[2], Finding::new("cache", Status::Problem, "no answer within 0 s"));
     }
 }

@@ -2,7 +2,6 @@
 //! compilers for a build on the machine. A check with a missing program names the command that installs it.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use cli::finding::{Finding, Status};
@@ -10,15 +9,13 @@ use model::{Harness, NativeJob, Target};
 use sys::Scratch;
 use sys::exec::{self, Shell, cmd};
 
-use super::host::{line, numbers};
+use super::host::{ANSWER, line, numbers};
 use super::{Environment, Work};
 
-/// Deadline for a program that prints its version, and for one small compilation.
-const ANSWER: Duration = Duration::from_secs(4);
 /// The oldest Rust that compiles the harness.
 const RUST: &str = env!("CARGO_PKG_RUST_VERSION");
 /// The checks of other modules that every job needs.
-const COMMON: [&str; 6] = ["cache", "reports", "disk", "ports", "clock", "memory"];
+pub(crate) const COMMON: [&str; 6] = ["cache", "reports", "disk", "ports", "clock", "memory"];
 
 /// The checks of this module for a job.
 pub(crate) fn checks(job: Option<NativeJob>) -> Vec<(&'static str, Work)> {

@@ -12,8 +12,8 @@ use sys::exec;
 use super::Environment;
 use super::host::line;
 
-/// Deadline for a mirror.
-const MIRROR_LIMIT: Duration = Duration::from_millis(2500);
+/// Deadline for a mirror. A resolver that does not answer takes 5 s before the next one is asked.
+const MIRROR_LIMIT: Duration = Duration::from_secs(10);
 const MIRROR: &str = "mirror";
 const WITHOUT_MIRROR: &str = "give another mirror with --debian-mirror URL, or run `cargo xtask fetch --bundle FILE` \
                               on a machine that reaches one, and `cargo xtask fetch --import FILE` here";

@@ -16,7 +16,7 @@ use crate::tree::{self, Look};
 use sys::store;
 
 /// Kinds of entries: a folder below the cache whose items are the entries, and the word for an entry.
-const KINDS: [(&str, &str); 15] = [
+const KINDS: [(&str, &str); 16] = [
     ("components", "built component"),
     ("prebuilt", "prebuilt component"),
     ("exported", "components built elsewhere"),
@@ -26,6 +26,7 @@ const KINDS: [(&str, &str); 15] = [
     ("debian/pool", "package"),
     ("debian/index", "index of packages"),
     ("debian/trees", "unpacked packages"),
+    (AGENTS, "agent of runners"),
     ("images", "OCI images"),
     ("disks", "disk"),
     (SNAPSHOTS, "memory snapshot"),
@@ -35,6 +36,7 @@ const KINDS: [(&str, &str); 15] = [
 ];
 const RUN: &str = "run";
 const SNAPSHOTS: &str = "snapshots";
+const AGENTS: &str = "agents";
 /// The metadata of a snapshot; its modification time is the time of the last use.
 const META: &str = "snapshot.json";
 /// Other commands end and remove these: `down`, and the sweep of the next run.
@@ -193,7 +195,8 @@ fn is_unfinished(path: &Path) -> bool {
 
 fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
     let used = cache_lock::last_use(&path).max(cache_lock::last_use(&path.join(META)));
-    let young = kind.starts_with("debian/") && used.is_some_and(|time| time.elapsed().unwrap_or_default() < YOUNG);
+    let unpacked_soon = kind.starts_with("debian/") || kind == AGENTS;
+    let young = unpacked_soon && used.is_some_and(|time| time.elapsed().unwrap_or_default() < YOUNG);
     let in_use =
         kind == RUN || (cache_lock::try_exclusive(&path).is_none() && path.exists()) || (young && path.is_file());
     let last_use = used.and_then(|time: SystemTime| Timestamp::try_from(time).ok());
@@ -218,7 +221,7 @@ fn title(kind: &str, path: &Path) -> Option<String> {
         "disks" => Some(fs::read_to_string(path.join("title")).ok()?.trim().to_owned()),
         "debian/trees" => tree::title(path),
         "fuzz" => Some(format!("fuzzing: {}", path.file_stem()?.to_string_lossy())),
-        "debian/pool" => None,
+        "debian/pool" | AGENTS => None,
         _ => Some(path.file_name()?.to_string_lossy().into_owned()),
     }
 }
@@ -274,10 +277,11 @@ mod tests {
         cache(&dir);
         fs::create_dir_all(dir.path().join("run/now")).unwrap();
         dir.write("debian/pool/new.deb", "about to be unpacked");
+        dir.write("agents/new.tar.gz", "about to be unpacked");
         // Locked by this process; a lock of another process looks the same.
         assert!(cache_lock::shared(&dir.path().join("snapshots/d")));
         assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
-        assert_eq!(names(&list(dir.path())), "new.deb d now");
+        assert_eq!(names(&list(dir.path())), "new.deb new.tar.gz d now");
         assert!(list(dir.path()).iter().all(|entry| entry.in_use));
     }
 

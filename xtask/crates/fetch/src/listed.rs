@@ -1,19 +1,16 @@
 //! Files that a list on a server names, each with its digest. The format of the list is the caller's.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use model::Size;
-use sys::cache_lock;
+use sys::process::unique_name;
+use sys::{cache_lock, store};
 
 use crate::Options;
 use crate::digest;
 use crate::http::{Client, Job};
-
-/// Modes of the files, some of which are programs.
-const MODE: u32 = 0o755;
 
 /// Where a list is, and where its files go.
 pub struct Order<'a> {
@@ -79,10 +76,18 @@ pub fn listed(
     if let Some(file) = gone.first() {
         bail!("{} is not there, but {} names it", file.display(), url(name));
     }
-    for job in &jobs {
-        fs::set_permissions(&job.to, fs::Permissions::from_mode(MODE))?;
+    // Last: the list of an incomplete download must not count offline.
+    replace(&list, &text).with_context(|| format!("failed to write {}: {}", list.display(), store::hint()))
+}
+
+/// Replaces a file unless it is the same. Other processes read it and write it at the same time.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    if fs::read(file).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
     }
-    fs::write(&list, text).with_context(|| format!("failed to write {}", list.display()))
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let draft = file.with_file_name(format!(".{name}-{}", unique_name()));
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, file)).inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
 #[cfg(test)]
@@ -120,7 +125,8 @@ mod tests {
         get(&fixture, Some(&digest::of_bytes(LIST.as_bytes()))).unwrap();
         let folder = fixture.options.cache.join("exported/x");
         assert_eq!(fs::read_to_string(folder.join("two")).unwrap(), "second");
-        assert_eq!(fs::metadata(folder.join("two")).unwrap().permissions().mode() & 0o777, MODE);
+        let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 3, "an unfinished file is left: {names:?}");
         assert_eq!(fixture.asked().len(), 3);
         get(&fixture, None).unwrap();
         assert_eq!(fixture.asked(), ["list"]);

@@ -75,6 +75,7 @@ impl<'a> Inputs<'a> {
         // Go's module cache is read-only, and the names of its folders contain the version.
         field(self.base.to_str().context("the path of the module cache is not UTF-8")?);
         field(&serde_json::to_string(&self.order.catalogue.kind)?);
+        field(&serde_json::to_string(&self.order.catalogue.images.env)?);
         let of_images = self.images.iter().flat_map(|order| &order.recipe.files).map(|file| file.component.as_str());
         for name in self.order.catalogue.kind.components().chain(of_images) {
             field(name);

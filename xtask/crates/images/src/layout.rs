@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -71,14 +71,21 @@ fn put_blob(blobs: &Path, blob: &Blob) -> anyhow::Result<()> {
     put(blobs, &blob.digest(), |out| Ok(out.write_all(&blob.bytes)?))
 }
 
-/// An existing blob is kept: a file gets its name only when it is complete.
+/// An intact blob is kept.
 fn put(
     blobs: &Path,
     digest: &str,
     write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let name = digest::digits(digest).ok_or_else(|| anyhow!("{digest} is not a digest"))?;
-    if blobs.join(name).exists() { Ok(()) } else { replace(blobs, name, write) }
+    if is_intact(&blobs.join(name), digest) { Ok(()) } else { replace(blobs, name, write) }
+}
+
+/// A file gets its name only when it is complete, but a power failure may empty it: then it would be damaged for ever.
+fn is_intact(file: &Path, digest: &str) -> bool {
+    let Ok(opened) = File::open(file) else { return false };
+    let mut hashing = digest::Hashing::new(opened);
+    io::copy(&mut hashing, &mut io::sink()).is_ok() && hashing.finish().0 == digest
 }
 
 /// Writes a temporary file, and renames it.

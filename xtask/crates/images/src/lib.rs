@@ -236,6 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn damaged_blob_is_written_again() {
+        let dir = Scratch::temporary("images").unwrap();
+        written(&dir, "a:1", &artifacts(&dir));
+        let before = files(&dir.path().join("output"));
+        for blob in fs::read_dir(dir.path().join("output/oci/blobs/sha256")).unwrap() {
+            fs::write(blob.unwrap().path(), "").unwrap();
+        }
+        written(&dir, "a:1", &artifacts(&dir));
+        assert_eq!(files(&dir.path().join("output")), before);
+    }
+
+    #[test]
     fn written_images_match_their_order() {
         let dir = Scratch::temporary("images").unwrap();
         for built in written(&dir, "registry.example.org/dns/dns:v1.14.2", &artifacts(&dir)) {

@@ -48,6 +48,19 @@ impl Module {
         }
     }
 
+    /// Why upstream has retracted the version.
+    pub(crate) fn retraction(&self) -> Option<String> {
+        (!self.retracted.is_empty()).then(|| self.retracted.join("; "))
+    }
+
+    /// The time of a version that may be pinned.
+    ///
+    /// # Errors
+    /// Why it may not: it is retracted, or cannot be downloaded.
+    pub(crate) fn offered(&self) -> Result<Timestamp, String> {
+        self.retraction().map_or_else(|| self.published(), |why| Err(format!("it is retracted: {why}")))
+    }
+
     /// The versions of the module.
     ///
     /// # Errors

@@ -114,14 +114,14 @@ fn described(catalogue: &Catalogue, targets: &Path, bump: &Bump) -> Result<Strin
     Ok(format!("{}, now {}\n{}", bump.subject(), bump.from, files.concat()))
 }
 
-/// Refuses a version that the proxy does not serve.
+/// Refuses a version that the proxy does not serve, or that upstream has retracted.
 fn served(go: &GoTool, pinned: &Pinned, to: &Version) -> Result<(), Failure> {
     let phase = Phase::start("ask the module proxy");
     let question = format!("{}@{to}", pinned.module);
     let answers = upstream::times(go, &[question.clone()].into(), &phase).or_exit(Exit::Infrastructure)?;
     phase.done("1 version");
     let answer = answers.get(&(pinned.module.clone(), to.to_string()));
-    let time = answer.map_or(Err("the proxy did not answer".to_owned()), |answer| answer.published());
+    let time = answer.map_or(Err("the proxy did not answer".to_owned()), |answer| answer.offered());
     time.map(drop).map_err(|why| anyhow!("{question}: {why}")).or_exit(Exit::Infrastructure)
 }
 

@@ -84,10 +84,12 @@ fn of_hub(
 ) -> Result<Vec<Line>, Failure> {
     let mut all = Vec::new();
     let file = root.join("workflows/actions.lock");
-    // A release archive has no workflows.
     if wanted(hub::ACTIONS) && file.exists() {
         let lock = Lock::parse(&pinned::read(&file).or_exit(Exit::TargetData)?);
         all.extend(hub::actions(&lock.map_err(|why| Failure::target_data(format!("workflows/{why}")))?));
+    } else if options.sets.iter().any(|set| set == hub::ACTIONS) {
+        let text = format!("`actions` needs a checkout: a release archive has no {}", file.display());
+        return Err(Failure::usage(anyhow::anyhow!(text)));
     }
     if wanted(hub::AGENTS) {
         all.extend(hub::agents(&catalogue.runners.agents));

@@ -99,9 +99,13 @@ fn rows_of(released: &Released, answer: Result<Vec<Release>, String>, now: Times
     match answer {
         Err(why) => unknown(&why),
         Ok(releases) => {
+            let offer = offer(&releases);
+            if offer.listed.is_empty() {
+                return unknown("the repository lists no release with three numbers");
+            }
             let pins =
                 Pins { set: (*set).to_owned(), pinned: [pinned].into(), supported: 1, follows: None, held: None };
-            let all = lines(&pins, &offer(&releases), now);
+            let all = lines(&pins, &offer, now);
             let named = |line: Line| Line { release: name.clone(), ..line };
             all.into_iter().map(named).collect()
         }
@@ -134,6 +138,8 @@ mod tests {
         let released = Released { set: AGENTS, name: "agent".into(), repository: None, version: "2.337.0".into() };
         let rows = rows_of(&released, Err("not reachable: no route".into()), Timestamp::now());
         assert_eq!((rows[0].state, rows[0].note.as_str()), (State::Unknown, "not reachable: no route"));
+        // A project that releases elsewhere now.
+        assert_eq!(rows_of(&released, Ok(Vec::new()), Timestamp::now())[0].state, State::Unknown);
         let moved = Released { version: "main".into(), ..released };
         assert_eq!(rows_of(&moved, Ok(Vec::new()), Timestamp::now())[0].state, State::Unknown);
     }

@@ -65,6 +65,7 @@ pub(crate) fn run(paths: &Paths, options: &PrOptions) -> Result<u8, Failure> {
     };
     let (catalogue, go, git, hub, targets) = (&catalogue, &go, &git, &hub, &*below);
     let pulls = Pulls { catalogue, go, git, hub, options, targets, cache: &paths.cache, base };
+    pulls.require_base()?;
     for bump in &bumps {
         match pulls.open(bump)? {
             Ok(url) => print(&format!("{url}\n")),
@@ -100,6 +101,29 @@ impl Pulls<'_> {
         Ok(self.hub.create_pull_request(&new).map(|pull| pull.html_url))
     }
 
+    /// Refuses a checkout with another commit than the base branch: its commits would be published with the version.
+    fn require_base(&self) -> Result<(), Failure> {
+        let Pulls { git, options, base, .. } = self;
+        let server = git.publishing(&git.root, &options.server, options.hub.token.as_ref());
+        let branch = format!("refs/heads/{base}");
+        let listed = server.and_then(|git| git.run(&["ls-remote", &self.remote(), &branch]));
+        let listed = listed.or_exit(Exit::Infrastructure)?;
+        let ours = git.run(&["rev-parse", "HEAD"]).or_exit(Exit::Infrastructure)?;
+        match listed.split_whitespace().next() {
+            Some(theirs) if theirs != ours.trim() => {
+                let text = format!("HEAD is not {base} of {}: check out its newest commit first", options.repo);
+                Err(Failure::usage(anyhow!(text)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The address to push to.
+    fn remote(&self) -> String {
+        let PrOptions { repo, remote, server, .. } = self.options;
+        remote.clone().unwrap_or_else(|| format!("{server}/{repo}"))
+    }
+
     /// Commits the version in a separate work tree, and pushes it as a branch.
     fn push(&self, bump: &Bump, head: &str) -> Result<(), Failure> {
         let scratch = Scratch::create(self.cache, "pins").or_exit(Exit::Infrastructure)?;
@@ -113,13 +137,12 @@ impl Pulls<'_> {
     }
 
     fn push_from(&self, tree: &Path, bump: &Bump, head: &str) -> Result<(), Failure> {
-        let PrOptions { hub, repo, remote, server, .. } = self.options;
+        let PrOptions { hub, server, .. } = self.options;
         let git = self.git.publishing(tree, server, hub.token.as_ref()).or_exit(Exit::Infrastructure)?;
         bump::pin(self.catalogue, &tree.join(self.targets), self.go, bump, Some(&git))?;
-        let remote = remote.clone().unwrap_or_else(|| format!("{server}/{repo}"));
         let to = format!("HEAD:refs/heads/{head}");
         // The branch belongs to this command. Without an open pull request, it is a leftover of a closed one.
-        git.run(&["push", "--quiet", "--force", &remote, &to]).or_exit(Exit::Infrastructure)?;
+        git.run(&["push", "--quiet", "--force", &self.remote(), &to]).or_exit(Exit::Infrastructure)?;
         Ok(())
     }
 }

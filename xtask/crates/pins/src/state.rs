@@ -129,10 +129,16 @@ pub(crate) fn lines(pins: &Pins, offer: &Offer, now: Timestamp) -> Vec<Line> {
     let minors = pins.minors();
     let known: BTreeSet<Minor> = offer.listed.iter().filter(|v| v.is_stable()).map(Version::minor).collect();
     let all: BTreeSet<Minor> = known.union(&minors).copied().collect();
-    let supported: BTreeSet<Minor> = all.into_iter().rev().take(pins.supported).collect();
+    let newest = |wanted: &dyn Fn(Minor) -> bool| -> BTreeSet<Minor> {
+        all.iter().rev().copied().filter(|minor| wanted(*minor)).take(pins.supported).collect()
+    };
+    // A missing minor excuses no older one until it is overdue itself: otherwise a module with a new minor every two
+    // weeks would never be overdue.
+    let counts = |minor: Minor| minors.contains(&minor) || is_late(offer, minor, now);
+    let required = &newest(&|_| true) | &newest(&counts);
     let of_pins = pins.pinned.iter().rev().map(|pin| patch_line(pins, pin, offer, now));
     let missing = known.iter().rev().filter(|minor| **minor > pins.oldest() && !minors.contains(minor));
-    let of_missing = missing.map(|minor| minor_line(pins, *minor, supported.contains(minor), offer, now));
+    let of_missing = missing.map(|minor| minor_line(pins, *minor, required.contains(minor), offer, now));
     of_pins.chain(of_missing).chain(pre_release(pins, offer)).collect()
 }
 
@@ -154,6 +160,11 @@ fn split(offer: &Offer, minor: Minor) -> (Served<'_>, Refused<'_>) {
     (served, refused)
 }
 
+/// Whether the first release of a minor is older than the grace period.
+fn is_late(offer: &Offer, minor: Minor, now: Timestamp) -> bool {
+    split(offer, minor).0.iter().any(|(_, time)| days(*time, now) > GRACE_DAYS)
+}
+
 fn patch_line(pins: &Pins, pin: &Version, offer: &Offer, now: Timestamp) -> Line {
     let (served, refused) = split(offer, pin.minor());
     let newer: Vec<_> = served.into_iter().filter(|(version, _)| *version > pin).collect();
@@ -173,7 +184,7 @@ fn patch_line(pins: &Pins, pin: &Version, offer: &Offer, now: Timestamp) -> Line
     counted(pins, late, notes, line)
 }
 
-fn minor_line(pins: &Pins, minor: Minor, supported: bool, offer: &Offer, now: Timestamp) -> Line {
+fn minor_line(pins: &Pins, minor: Minor, required: bool, offer: &Offer, now: Timestamp) -> Line {
     let (served, refused) = split(offer, minor);
     let Some((newest, _)) = served.last() else {
         let why = refused.last().map_or("it has no version", |(_, why)| why);
@@ -182,11 +193,11 @@ fn minor_line(pins: &Pins, minor: Minor, supported: bool, offer: &Offer, now: Ti
     };
     let days = served.iter().map(|(_, time)| days(*time, now)).max();
     let held = pins.held(newest);
-    let late = supported && held.is_none() && days.is_some_and(|days| days > GRACE_DAYS);
+    let late = required && held.is_none() && days.is_some_and(|days| days > GRACE_DAYS);
     let mut notes: Vec<String> = unavailable(&refused, newest).into_iter().collect();
     if let Some(reason) = held {
         notes.push(held_back(reason));
-    } else if !supported {
+    } else if !required {
         notes.push("not among the supported minors".to_owned());
     }
     let line = Line::new(&pins.set, minor, State::MinorMissing);

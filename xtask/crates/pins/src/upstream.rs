@@ -81,19 +81,71 @@ fn listed(set: &Pinned, lists: &BTreeMap<String, Result<Vec<String>, String>>) -
         Some(Err(why)) => Err(why.clone()),
         None => Err("the proxy did not answer for this module".to_owned()),
     };
-    let staged = set.staging.iter().filter_map(|module| parsed(module).ok()).flatten();
-    let staged: Vec<Version> = staged.filter_map(|version| version.unstaged()).collect();
-    Ok(parsed(&set.module)?.into_iter().chain(staged).collect())
+    let mut versions: BTreeSet<Version> = parsed(&set.module)?.into_iter().collect();
+    if let Some(staging) = &set.staging {
+        versions.extend(parsed(staging)?.iter().filter_map(Version::unstaged));
+    }
+    Ok(versions)
 }
 
 fn offer(set: &Pinned, listed: BTreeSet<Version>, answers: &BTreeMap<(String, String), Module>) -> Offer {
     let mut offer = Offer { listed, ..Offer::default() };
     for version in asked(&set.pins, &offer.listed) {
-        let Some(answer) = answers.get(&(set.module.clone(), version.to_string())) else { continue };
-        if set.pins.pinned.contains(&version) && !answer.retracted.is_empty() {
-            offer.retracted.insert(version.clone(), answer.retracted.join("; "));
-        }
-        offer.times.insert(version, answer.published());
+        let is_pinned = set.pins.pinned.contains(&version);
+        let time = match answers.get(&(set.module.clone(), version.to_string())) {
+            None => Err("the proxy did not answer for this version".to_owned()),
+            Some(answer) if is_pinned => {
+                if let Some(why) = answer.retraction() {
+                    offer.retracted.insert(version.clone(), why);
+                }
+                answer.published()
+            }
+            // The list of Go has no retracted version, but `asked` and the staging repositories add versions to it.
+            Some(answer) => answer.offered(),
+        };
+        offer.times.insert(version, time);
     }
     offer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Pins;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text).unwrap()
+    }
+
+    fn set() -> Pinned {
+        let pinned = BTreeSet::from([version("v1.2.3")]);
+        let pins = Pins { set: "store".into(), pinned, supported: 1, follows: None, held: None };
+        Pinned { pins, module: "a.org/m".into(), staging: Some("a.org/staged".into()), folders: Vec::new() }
+    }
+
+    #[test]
+    fn staging_repository_adds_versions_and_its_error_is_not_ignored() {
+        let list = |texts: &[&str]| -> Result<Vec<String>, String> {
+            Ok(texts.iter().map(|text| (*text).to_owned()).collect())
+        };
+        let mut lists = BTreeMap::from([("a.org/m".to_owned(), list(&["v1.2.3"]))]);
+        assert!(listed(&set(), &lists).is_err());
+        lists.insert("a.org/staged".to_owned(), Err("503".to_owned()));
+        assert_eq!(listed(&set(), &lists).unwrap_err(), "503");
+        lists.insert("a.org/staged".to_owned(), list(&["v0.2.4", "v1.9.0"]));
+        assert_eq!(listed(&set(), &lists).unwrap(), [version("v1.2.3"), version("v1.2.4")].into());
+    }
+
+    #[test]
+    fn retracted_and_unanswered_versions_are_not_offered() {
+        let text = r#"{"Path": "a.org/m", "Version": "v1.2.3", "Time": "2026-08-26T22:36:14Z", "Retracted": ["slow"]}
+            {"Path": "a.org/m", "Version": "v1.2.4", "Time": "2026-08-26T22:36:14Z", "Retracted": ["lost", "late"]}"#;
+        let answers = parse(text).unwrap().into_iter().map(|m| ((m.path.clone(), m.version.clone()), m)).collect();
+        let all = ["v1.2.3", "v1.2.4", "v1.2.5"].map(version);
+        let offer = offer(&set(), all.clone().into(), &answers);
+        assert_eq!(offer.retracted, [(all[0].clone(), "slow".to_owned())].into());
+        assert!(offer.times[&all[0]].is_ok());
+        assert_eq!(offer.times[&all[1]].as_ref().unwrap_err(), "it is retracted: lost; late");
+        assert!(offer.times[&all[2]].as_ref().unwrap_err().contains("did not answer"));
+    }
 }

@@ -7,9 +7,15 @@ pub(crate) fn accelerator<'a>(view: &View<'a>) -> Option<&'a str> {
     let booted = view.booted.as_ref()?;
     Some(match booted.machine {
         Some(machine) => &machine.accelerator,
-        None if booted.execution == "native" || view.provider() == "existing" => booted.execution,
+        None if is_native(booted.execution) => "native",
+        None if view.provider() == "existing" => booted.execution,
         None => "user mode",
     })
+}
+
+/// Whether no emulator executes the code. Kind names its engine as well: `native, docker`.
+pub(crate) fn is_native(execution: &str) -> bool {
+    execution == "native" || execution.starts_with("native, ")
 }
 
 /// The version in the built binary, or else the version that the server reported.
@@ -40,11 +46,7 @@ pub(crate) fn store<'a>(view: &View<'a>) -> &'a str {
 
 /// The check id of a case: its name without the profile.
 pub(crate) fn check<'a>(case: &Case<'a>) -> &'a str {
-    check_of(case.name)
-}
-
-pub(crate) fn check_of(case: &str) -> &str {
-    case.split('[').next().unwrap_or(case)
+    case.name.split('[').next().unwrap_or(case.name)
 }
 
 /// The profile of a case, also if the case never finished.
@@ -55,6 +57,8 @@ pub(crate) fn profile<'a>(case: &Case<'a>) -> &'a str {
 
 #[cfg(test)]
 mod tests {
+    use model::Event;
+
     use super::*;
     use crate::fixture;
 
@@ -76,6 +80,15 @@ mod tests {
         assert_eq!(accelerator(&View::of(&fixture::run())), Some("native"));
         assert_eq!(accelerator(&View::of(&fixture::run_in_machine())), Some("tcg"));
         assert_eq!(accelerator(&View::of(&[fixture::started()])), None);
+        for (name, wanted) in [("native, docker", "native"), ("qemu-mix64 11.1.3", "user mode")] {
+            let mut events = fixture::run();
+            for event in &mut events {
+                if let Event::Booted { execution, .. } = event {
+                    *execution = name.into();
+                }
+            }
+            assert_eq!(accelerator(&View::of(&events)), Some(wanted));
+        }
         assert_eq!(version(&View::of(&fixture::run()), "etcd"), Some("v3.6.16"));
         assert_eq!(version(&View::of(&fixture::run()), "kubernetes"), Some("v1.36.3"));
     }

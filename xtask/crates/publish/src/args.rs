@@ -55,8 +55,9 @@ Examples:
   GITHUB_RUNNER_TOKEN=… cargo xtask report alerts --repo OWNER/NAME --history results-data
   cargo xtask report alerts --repo OWNER/NAME --history results-data --dry-run
 
-Red: two red nights in a row, or no native result for three days on an architecture that had one. Issues have the label
-`archproof-alert`; the token needs permission to write issues. Exit codes: those of `runner`.")]
+Red: two red nights in a row, no result for three days, or no native result for three days on an architecture that had
+one. A night with a lost shard is red. Issues have the label `archproof-alert`; the token needs permission to write issues.
+Exit codes: those of `runner`.")]
 pub(crate) struct AlertOptions {
     #[command(flatten)]
     pub(crate) access: Access,
@@ -73,7 +74,8 @@ Examples:
   cargo xtask report merge downloads/ --json | jq '.runs[].verdict'
 
 Shards and architectures stay separate. Of several runs of the same (architecture, provider, sources, store, cluster, shard,
-CI job), the latest result of each case counts. A failure stays a failure: only errors can be fixed by repeating a run.
+and CI job or kind of host), the latest result of each case counts. A failure stays a failure: only errors can be fixed by
+repeating a run. A skip replaces no result.
 
 Exit codes: those of `ci` for the worst run, 4 without any run, 2 for a folder that cannot be read.")]
 pub(crate) struct MergeOptions {
@@ -192,7 +194,8 @@ Examples:
 Cases are compared by architecture and name. If each side has a single architecture, the two are compared even if they
 differ. Times are compared only between runs with the same provider and accelerator.
 
-Exit codes: 0 no new failure, 100 a new failure, 102 a new error or an incomplete HEAD, 4 nothing in common.")]
+Exit codes: 0 no new failure, 100 a new failure, 102 a new error or an incomplete HEAD, 4 nothing in common, or HEAD
+skipped all of it.")]
 pub(crate) struct DiffOptions {
     /// The older run, or a folder of runs
     #[arg(value_name = "BASE")]

@@ -11,6 +11,8 @@ use report::text::{duration, plain_line};
 use report::verdict::worse;
 use serde::Serialize;
 
+use crate::shards;
+
 /// A smaller difference is noise, regardless of the ratio.
 const LEAST_SECONDS: f64 = 1.0;
 /// Longest message in a line.
@@ -37,6 +39,9 @@ pub(crate) struct Diff {
     pub common: usize,
     #[serde(skip)]
     cut_short: bool,
+    /// Whether the newer side ran a case that is on both sides.
+    #[serde(skip)]
+    ran: bool,
 }
 
 /// A case on both sides.
@@ -80,6 +85,10 @@ impl Diff {
                 diff.cut_short = true;
             }
         }
+        for (run, shard) in lost_shards(base, head) {
+            diff.notes.push(format!("{run}: no result of shard {shard}"));
+            diff.cut_short = true;
+        }
         let mut otherwise = BTreeSet::new();
         for (key, now) in &new {
             let before = old.get(key);
@@ -109,7 +118,10 @@ impl Diff {
         };
         match before {
             None => self.added.push(case.clone()),
-            Some(_) => self.common += 1,
+            Some(_) => {
+                self.common += 1;
+                self.ran |= is != Word::Skipped;
+            }
         }
         // A change from an error to a failure is also reported.
         if is.is_red() && (!red(was) || is.is_broken() && !was.is_some_and(Word::is_broken)) {
@@ -129,7 +141,7 @@ impl Diff {
     }
 
     /// 100 if a case newly fails; 102 if a case newly errors or the newer side is incomplete; 4 if the sides have no
-    /// case in common.
+    /// case in common, or the newer side skipped all of these.
     pub(crate) fn exit(&self) -> Exit {
         let of = |change: &Change| if change.after.is_broken() { Exit::Conformance } else { Exit::Infrastructure };
         // A failure says more than an error in the same comparison.
@@ -138,7 +150,7 @@ impl Diff {
             return Exit::Conformance;
         }
         let cut_short = if self.cut_short { Exit::Infrastructure } else { Exit::Ok };
-        let nothing = if self.common == 0 { Exit::NothingRan } else { Exit::Ok };
+        let nothing = if self.ran { Exit::Ok } else { Exit::NothingRan };
         failing.into_iter().fold(worse(cut_short, nothing), worse)
     }
 
@@ -181,6 +193,17 @@ fn archs(results: &Results) -> BTreeSet<&str> {
     results.runs.iter().map(|run| run.arch.as_str()).collect()
 }
 
+/// The shards that the newer side lacks, although the older one has them, with architecture and provider.
+fn lost_shards(base: &Results, head: &Results) -> Vec<(String, String)> {
+    let claimed = |results: &Results| -> Vec<(String, String)> {
+        let named = |run: &RunResult| Some((format!("{}, {}", run.arch, run.provider), run.shard.clone()?));
+        results.runs.iter().filter_map(named).collect()
+    };
+    let (old, new) = (claimed(base), claimed(head));
+    let lost = shards::lost(new.iter().map(|(run, shard)| (run.clone(), shard.as_str())));
+    lost.into_iter().filter(|lost| old.contains(lost)).collect()
+}
+
 /// A phase because of which the run lacks cases: one that broke before them, or while they ran.
 fn broken_phase(run: &RunResult) -> Option<String> {
     let broken = run.phases.iter().find(|phase| phase.name != "teardown" && phase.outcome.is_red());
@@ -195,13 +218,18 @@ fn side<'a>(results: &'a Results, label: impl Fn(&RunResult) -> String) -> Side<
         let how = (run.provider.as_str(), run.execution.as_deref(), accelerator);
         for case in &run.cases {
             let key = (label(run), case.name.as_str());
-            let better = |known: &Found<'_>| !known.case.outcome.is_red() && case.outcome.is_red();
-            if side.get(&key).is_none_or(better) {
+            let is_worse = |known: &Found<'_>| weight(case.outcome) > weight(known.case.outcome);
+            if side.get(&key).is_none_or(is_worse) {
                 side.insert(key, Found { case, how });
             }
         }
     }
     side
+}
+
+/// How bad a result is: another run's error does not hide a failure.
+fn weight(word: Word) -> u8 {
+    u8::from(word.is_red()) + u8::from(word.is_broken())
 }
 
 fn told(found: &Found<'_>) -> String {
@@ -309,6 +337,34 @@ mod tests {
         let diff = Diff::of(&both, &lost, 2.0);
         assert_eq!((diff.exit(), diff.gone.join(" ").as_str()), (Exit::Infrastructure, "two a.a"));
         assert!(diff.notes.iter().any(|note| note.contains("phase boot errored")), "{:?}", diff.notes);
+    }
+
+    #[test]
+    fn lost_shard_and_skipped_cases_of_the_newer_side_are_not_green() {
+        let shard = |shard: &str, case: &str, outcome| {
+            let mut results = results("one", &[(case, outcome, 1.0)]);
+            results.runs[0].shard = Some(shard.into());
+            results
+        };
+        let first = || shard("1/2", "a.a", Outcome::Passed);
+        let second = shard("2/2", "a.b", Outcome::Passed);
+        let both = Results { runs: [first().runs, second.runs].concat(), ..first() };
+        assert_eq!(Diff::of(&both, &both, 2.0).exit(), Exit::Ok);
+        assert_eq!(Diff::of(&first(), &first(), 2.0).exit(), Exit::Ok);
+        let lost = Diff::of(&both, &first(), 2.0);
+        assert_eq!((lost.exit(), lost.notes.len()), (Exit::Infrastructure, 1));
+        assert_eq!(lost.notes[0], "one, process: no result of shard 2/2");
+        let skipped = shard("1/2", "a.a", Outcome::Skipped { need: "x".into() });
+        assert_eq!(Diff::of(&first(), &skipped, 2.0).exit(), Exit::NothingRan);
+    }
+
+    #[test]
+    fn failure_is_not_hidden_by_an_error_of_another_run() {
+        let [error, failed] = [Outcome::errored("request", "x"), Outcome::failed("x")];
+        let [error, failed] = [error, failed].map(|outcome| results("one", &[("a.a", outcome, 1.0)]));
+        let both = Results { runs: [error.runs.clone(), failed.runs].concat(), ..error };
+        let base = results("one", &[("a.a", Outcome::Passed, 1.0)]);
+        assert_eq!(Diff::of(&base, &both, 2.0).exit(), Exit::Conformance);
     }
 
     #[test]

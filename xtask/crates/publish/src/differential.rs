@@ -1,5 +1,6 @@
 //! Reports of differential runs, as `cargo xtask differential` writes them: parsed for the site.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -35,6 +36,8 @@ pub(crate) struct Differential {
     pub groups: Vec<DifferenceGroup>,
     /// Subjects whose answers vary on one architecture.
     pub unstable: Vec<String>,
+    /// Why requests of the live level have no answer to compare.
+    pub errors: Vec<String>,
 }
 
 /// Differences with one cause.
@@ -76,7 +79,8 @@ impl Differential {
             seconds: json["seconds"].as_f64().unwrap_or_default(),
             inputs: json["cases"].as_u64().unwrap_or(inputs),
             groups: all.enumerate().map(|(i, group)| DifferenceGroup::of(i, group, &text("arch"))).collect(),
-            unstable: items(&json["unstable"]).filter_map(Value::as_str).map(str::to_owned).collect(),
+            unstable: unstable(&json),
+            errors: items(&json["errors"]).map(as_text).collect(),
         })
     }
 
@@ -117,6 +121,13 @@ impl DifferenceGroup {
             subject,
         }
     }
+}
+
+/// Subjects at the library level, resources of examples at the others.
+fn unstable(json: &Value) -> Vec<String> {
+    let resources = items(&json["nondeterministic"]["examples"]).map(|example| &example["resource"]);
+    let all: BTreeSet<String> = items(&json["unstable"]).chain(resources).map(as_text).collect();
+    all.into_iter().collect()
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -212,7 +223,9 @@ pub(crate) mod tests {
            "requests":[{"verb":"PATCH","path":"/a","query":"x=y","content_type":"t","body":"{}"}],
            "changes":[{"place":"body .n","reference":"1","tested":"2"}],
            "reference":{"status":200,"headers":{},"body":"{\"n\":1}"},"tested":{"status":200,"headers":{},"body":"{}"},
-           "repeat":"cargo xtask differential --level live"}]}"#;
+           "repeat":"cargo xtask differential --level live"}],
+           "nondeterministic":{"sequences":1,"examples":[{"case":3,"resource":"/api/v1/pods","places":["status"]}]},
+           "errors":["case 4: no answer"]}"#;
 
     #[test]
     fn reports_of_both_levels_are_read() {
@@ -227,6 +240,8 @@ pub(crate) mod tests {
             (live.level.as_str(), live.tested.as_str(), live.inputs, live.per_second()),
             ("live", "two", 500, None)
         );
+        assert_eq!(live.unstable, ["/api/v1/pods"]);
+        assert_eq!(live.errors, ["case 4: no answer"]);
         assert_eq!(live.groups[0].input, "PATCH /a?x=y t {}");
         assert_eq!(live.groups[0].reference, r#"200 {"n":1}"#);
     }

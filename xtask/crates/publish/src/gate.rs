@@ -12,6 +12,8 @@ use report::verdict::worse;
 use report::{Child, info};
 use serde::Serialize;
 
+use crate::shards;
+
 /// The results that the gate expects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
@@ -207,25 +209,20 @@ fn differences(runs: &[Judged<'_>]) -> Vec<String> {
 }
 
 /// `2/4` if the shards 1/4, 3/4 and 4/4 exist, for each provider and sources. A run without shards counts as all
-/// shards.
+/// shards if it has their cases: the repetition of a single check does not replace a lost shard.
 fn lost_shards(runs: &[&RunResult]) -> Vec<String> {
-    let mut seen: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
-    for run in runs {
-        let parts = run.shard.as_deref().and_then(|shard| shard.split_once('/'));
-        if let Some((Ok(index), Ok(of))) = parts.map(|(index, of)| (index.parse::<u32>(), of.parse::<u32>())) {
-            seen.entry((&run.provider, &run.sources, of)).or_default().insert(index);
-        }
-    }
-    let whole = |provider, sources| {
-        runs.iter().any(|run| run.shard.is_none() && &run.provider == provider && &run.sources == sources)
-    };
-    let mut lost = Vec::new();
-    for ((provider, sources, of), indices) in seen {
-        if !whole(provider, sources) {
-            lost.extend((1..=of).filter(|index| !indices.contains(index)).map(|index| format!("{index}/{of}")));
-        }
-    }
-    lost
+    let of_shards = runs.iter().filter_map(|run| Some(((&run.provider, &run.sources), run.shard.as_deref()?)));
+    let lost = shards::lost(of_shards).into_iter();
+    lost.filter(|((provider, sources), _)| !has_whole(runs, provider, sources)).map(|(_, shard)| shard).collect()
+}
+
+/// Whether a run without shards has all cases of the shards of this provider and these sources.
+fn has_whole(runs: &[&RunResult], provider: &str, sources: &BTreeMap<String, String>) -> bool {
+    let names = |run: &&RunResult| -> BTreeSet<String> { run.cases.iter().map(|case| case.name.clone()).collect() };
+    let same = runs.iter().copied().filter(|run| run.provider == provider && run.sources == *sources);
+    let (parts, whole): (Vec<&RunResult>, Vec<&RunResult>) = same.partition(|run| run.shard.is_some());
+    let wanted: BTreeSet<String> = parts.iter().flat_map(names).collect();
+    whole.iter().any(|run| wanted.is_subset(&names(run)))
 }
 
 #[cfg(test)]
@@ -307,6 +304,11 @@ mod tests {
         let shard = |n: &str| run("one", Some(n), Outcome::Passed);
         let skip = |arch: &str| run(arch, None, Outcome::Skipped { need: "x".into() });
         let killed = |arch: &str| pass(arch)[..2].to_vec();
+        let other_case = |arch: &str| {
+            let mut events = pass(arch);
+            events[2] = fixture::case("a.b", Outcome::Passed);
+            events
+        };
         #[rustfmt::skip]
         let table: Vec<Row<'_>> = vec![
             ("all there", vec![pass("one"), pass("two")], &["one", "two"], &[], Exit::Ok),
@@ -325,6 +327,7 @@ mod tests {
             ("all shards", vec![shard("1/2"), shard("2/2")], &["one"], &[], Exit::Ok),
             ("a shard is lost", vec![shard("1/3"), shard("3/3")], &["one"], &[], Exit::Infrastructure),
             ("unsharded run and one shard", vec![pass("one"), shard("1/3")], &["one"], &[], Exit::Ok),
+            ("one case again and one shard", vec![other_case("one"), shard("1/3")], &["one"], &[], Exit::Infrastructure),
         ];
         for (what, runs, expected, experimental, wanted) in table {
             let gate = gate(runs, expected, experimental);

@@ -1,13 +1,16 @@
 //! The permanent history of runs: one line of JSON per run, in one file per architecture and month,
 //! `<arch>/<yyyy-mm>.ndjson`.
 //!
-//! Lines are only appended. A run that is already in the file is not added again, so the command can be repeated.
+//! Lines are only appended. A run that is already in the file is not added again, so the command can be repeated. Runs
+//! of two machines that began in the same second may have the same name, but not the same start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use report::results::{CaseResult, RunResult, Word};
 use serde::{Deserialize, Serialize};
+
+use crate::about;
 
 /// One run as one line. Cases that are in none of the lists passed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,6 +86,16 @@ impl Entry {
         }
     }
 
+    /// Whether a native machine ran the checks.
+    pub(crate) fn is_native(&self) -> bool {
+        self.mode.as_deref().is_some_and(about::is_native)
+    }
+
+    /// The job of the run, which is the name of its folder without the time, and the shard.
+    pub(crate) fn job(&self) -> (&str, Option<&str>) {
+        (self.run.split_once('-').map_or("", |(_, job)| job), self.shard.as_deref())
+    }
+
     /// `<arch>/<yyyy-mm>.ndjson`. Errors: the names cannot be part of a path; a foreign record may contain such names.
     pub(crate) fn file(&self) -> Result<(String, String)> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -108,11 +121,11 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Entry>> {
 
 /// The text of the file with the new entries that it did not contain, and the number of added entries.
 pub(crate) fn appended(text: &str, new: &[Entry]) -> Result<(String, usize)> {
-    let mut known: BTreeSet<String> = entries(text)?.into_iter().map(|entry| entry.run).collect();
+    let mut known: BTreeSet<(String, String)> = entries(text)?.into_iter().map(|entry| (entry.run, entry.ts)).collect();
     let mut whole = text.to_owned();
     let mut added = 0;
     for entry in new {
-        if known.insert(entry.run.clone()) {
+        if known.insert((entry.run.clone(), entry.ts.clone())) {
             whole += &serde_json::to_string(entry)?;
             whole.push('\n');
             added += 1;
@@ -148,8 +161,10 @@ mod tests {
     fn existing_entries_are_not_added_again() {
         let (text, _) = appended("", &[entry(), entry()]).unwrap();
         let other = Entry { run: "other".into(), ..entry() };
-        let (longer, added) = appended(&text, &[entry(), other]).unwrap();
-        assert!(longer.starts_with(&text) && added == 1 && longer.lines().count() == 2);
+        // Of another machine, whose clock began the run in the same second.
+        let twin = Entry { ts: "2026-11-21T10:00:00.750Z".into(), ..entry() };
+        let (longer, added) = appended(&text, &[entry(), other, twin]).unwrap();
+        assert!(longer.starts_with(&text) && added == 2 && longer.lines().count() == 3);
     }
 
     #[test]

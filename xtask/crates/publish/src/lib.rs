@@ -23,6 +23,7 @@ mod picture;
 mod prow;
 mod record;
 mod run_folders;
+mod shards;
 mod site;
 mod support;
 mod timeline;

@@ -28,14 +28,15 @@ pub(crate) struct Known {
     pub observed: String,
     /// How to observe the requirement by hand.
     pub by_hand: String,
-    /// The number of cases: one for each profile.
-    pub cases: usize,
+    /// The names of its cases: one for each profile.
+    pub cases: Vec<String>,
 }
 
-/// A check for tests.
+/// A check with so many cases, for tests.
 #[cfg(test)]
 pub(crate) fn known(id: &str, cases: usize) -> Known {
     let text = |text: &str| text.to_owned();
+    let case = |number: usize| if number == 0 { id.to_owned() } else { format!("{id}[p{number}]") };
     Known {
         id: text(id),
         level: Level::Must,
@@ -43,7 +44,7 @@ pub(crate) fn known(id: &str, cases: usize) -> Known {
         source: text("KEP-1"),
         observed: text("By looking."),
         by_hand: text("kubectl get"),
-        cases,
+        cases: (0..cases).map(case).collect(),
     }
 }
 

@@ -1,20 +1,22 @@
 //! Merges runs that were recorded separately: shards of one run, several architectures, attempts at the same subject.
 //!
 //! Attempts are runs of the same architecture, provider, sources, shard and job, and of the same store and cluster, which
-//! only the command of a run names. The latest result of a case counts, with one exception: a conformance failure in any
-//! attempt counts. So a repetition can replace an infrastructure error, but not a failure. In CI the attempt number of the
-//! workflow run decides which attempt is later, because the clocks of machines differ.
+//! only the command of a run names. Runs that belong to no job must also have hosts of the same kind: an emulator does not
+//! repeat what a native machine ran. The latest result of a case counts, with two exceptions: a conformance failure in any
+//! attempt counts, and a skip replaces no other result. So a repetition can replace an infrastructure error, but not a
+//! failure, and a repetition of some cases does not replace the others that an earlier attempt planned. In CI the attempt
+//! number of the workflow run decides which attempt is later, because the clocks of machines differ.
 
 use std::collections::BTreeMap;
 
-use model::{Event, Exit, RunInfo};
+use model::{Event, Exit, Outcome, RunInfo};
 
 use crate::joint::{Attempt, Child};
-use crate::view::at;
+use crate::view::{View, at};
 
-/// Runs with equal subjects are attempts: architecture, provider, sources, shard, the id of the job, and the values of
-/// [`NAMING`].
-type Subject = (String, String, BTreeMap<String, String>, Option<String>, Option<String>, Vec<String>);
+/// Runs with equal subjects are attempts: architecture, provider, sources, shard, the job or the kind of host, and the
+/// values of [`NAMING`].
+type Subject = (String, String, BTreeMap<String, String>, Option<String>, String, Vec<String>);
 
 /// The options that name what a run tests. kine on SQLite and on NATS have the same sources; so do all external clusters.
 const NAMING: [&str; 4] = ["--store", "--cluster", "--kubeconfig", "--context"];
@@ -38,9 +40,11 @@ pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
 }
 
 fn subject(events: &[Event]) -> Option<Subject> {
-    let RunInfo { arch, provider, sources, shard, job, command, .. } = info(events)?;
-    let job = job.as_ref().map(|job| job.id.clone());
-    Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), job, named(command)))
+    let RunInfo { arch, provider, sources, shard, job, host, command, .. } = info(events)?;
+    // The last word of the host is its machine, of the emulator's host in an emulator.
+    let machine = || format!("host {}", host.split_whitespace().next_back().unwrap_or_default());
+    let place = job.as_ref().map_or_else(machine, |job| format!("job {}", job.id));
+    Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), place, named(command)))
 }
 
 /// The values of [`NAMING`] in a command line, each as `--option=value`.
@@ -80,6 +84,7 @@ fn last(mut attempts: Vec<Vec<Event>>) -> (Vec<Event>, BTreeMap<String, Vec<Atte
     if attempts.is_empty() {
         return (newest, BTreeMap::new());
     }
+    let planned = attempts.iter().chain([&newest]).map(|events| View::of(events).planned).max();
     // The results of each case, in the order of the runs.
     let mut ended: BTreeMap<String, Vec<(Attempt, Event)>> = BTreeMap::new();
     for events in attempts.iter().chain([&newest]) {
@@ -94,19 +99,23 @@ fn last(mut attempts: Vec<Vec<Event>>) -> (Vec<Event>, BTreeMap<String, Vec<Atte
     let mut earlier = BTreeMap::new();
     let mut counting = BTreeMap::new();
     for (case, mut ends) in ended {
-        let broken = ends.iter().rposition(|(end, _)| end.outcome.exit() == Exit::Conformance);
-        let (_, chosen) = ends.remove(broken.unwrap_or(ends.len() - 1));
+        let latest = |wanted: fn(&Outcome) -> bool| ends.iter().rposition(|(end, _)| wanted(&end.outcome));
+        let broken = latest(|outcome| outcome.exit() == Exit::Conformance);
+        let ran = latest(|outcome| !matches!(outcome, Outcome::Skipped { .. }));
+        let (_, chosen) = ends.remove(broken.or(ran).unwrap_or(ends.len() - 1));
         if !ends.is_empty() {
             earlier.insert(case.clone(), ends.into_iter().map(|(attempt, _)| attempt).collect());
         }
         counting.insert(case, chosen);
     }
-    (with_results(newest, counting), earlier)
+    (with_results(newest, counting, planned.unwrap_or_default()), earlier)
 }
 
 /// The events with these case results. Cases that the run itself did not finish are added after its own and are
-/// planned.
-fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Vec<Event> {
+/// planned. `planned` is the largest number of cases that an attempt planned: if it was cut short, and no other attempt
+/// has as many, results are missing.
+fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>, planned: usize) -> Vec<Event> {
+    let plan = |cases| Event::SuitePlanned { at: String::new(), cases, seed: 0 };
     let mut merged: Vec<Event> = Vec::new();
     let mut end = None;
     for event in events {
@@ -117,9 +126,12 @@ fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Ve
         }
     }
     if !counting.is_empty() {
-        let planned = Event::SuitePlanned { at: String::new(), cases: counting.len(), seed: 0 };
-        merged.push(planned);
+        merged.push(plan(counting.len()));
         merged.extend(counting.into_values());
+    }
+    let open = planned.saturating_sub(View::of(&merged).planned);
+    if open > 0 {
+        merged.push(plan(open));
     }
     merged.extend(end);
     merged
@@ -127,10 +139,9 @@ fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use model::{CiJob, Outcome};
+    use model::CiJob;
 
     use super::*;
-    use crate::view::View;
     use crate::{fixture, verdict};
 
     fn run(id: &str, second: u32, cases: &[(&str, Outcome)]) -> Vec<Event> {
@@ -149,6 +160,7 @@ mod tests {
     fn repetition_replaces_an_error_but_not_a_failure() {
         let failed = || Outcome::failed("seen");
         let passed = || Outcome::Passed;
+        let skipped = || Outcome::Skipped { need: "control".into() };
         #[rustfmt::skip]
         let table = [
             (vec![error(), passed()], passed(), Exit::Ok, 1),
@@ -156,6 +168,11 @@ mod tests {
             (vec![failed(), passed()], failed(), Exit::Conformance, 1),
             (vec![failed(), error(), passed()], failed(), Exit::Conformance, 2),
             (vec![passed()], passed(), Exit::Ok, 0),
+            (vec![error(), skipped()], error(), Exit::Infrastructure, 1),
+            // The second run itself ended with this code.
+            (vec![passed(), skipped()], passed(), Exit::NothingRan, 1),
+            (vec![skipped(), passed()], passed(), Exit::Ok, 1),
+            (vec![skipped(), skipped()], skipped(), Exit::NothingRan, 1),
         ];
         for (outcomes, wanted, exit, replaced) in table {
             let numbered = (0..9).zip(&outcomes);
@@ -181,6 +198,22 @@ mod tests {
         let children = merge(vec![first, second]);
         assert_eq!(children[0].exit, Exit::Ok);
         assert_eq!(View::of(&children[0].events).cases.len(), 2);
+    }
+
+    /// The first attempt planned three cases and was killed after one.
+    #[test]
+    fn repetition_of_one_case_does_not_replace_cases_that_never_ran() {
+        let mut killed = run("r1", 1, &[("a.a", Outcome::Passed)]);
+        killed.pop();
+        killed[1] = fixture::planned(3);
+        let again = |second, cases: &[&str]| {
+            let cases: Vec<(&str, Outcome)> = cases.iter().map(|case| (*case, Outcome::Passed)).collect();
+            run("r2", second, &cases)
+        };
+        let exit = |again| merge(vec![killed.clone(), again])[0].exit;
+        assert_eq!(exit(again(2, &["a.b"])), Exit::Infrastructure);
+        assert_eq!(exit(again(2, &["a.a", "a.b", "a.c"])), Exit::Ok);
+        assert_eq!(exit(again(2, &["a.b", "a.c"])), Exit::Ok);
     }
 
     #[test]
@@ -230,6 +263,7 @@ mod tests {
             with(|run| run.arch = "other".into()),
             with(|run| run.shard = Some("1/2".into())),
             with(|run| run.provider = "vm".into()),
+            with(|run| run.host = "Linux 6.12.0 x86_64".into()),
             with(|run| run.sources.clear()),
             with(|run| run.command.push_str(" --store kine-sqlite")),
             with(|run| run.command.push_str(" --store=kine-nats")),
@@ -237,6 +271,6 @@ mod tests {
             with(|run| run.job = Some(CiJob { id: "x".into(), attempt: 1, workflow_run: None })),
             vec![],
         ];
-        assert_eq!(merge(runs).len(), 10);
+        assert_eq!(merge(runs).len(), 11);
     }
 }

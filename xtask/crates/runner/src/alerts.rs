@@ -3,6 +3,7 @@
 use cli::Failure;
 use serde_json::json;
 
+use crate::Error;
 use crate::args::Access;
 use crate::commands::{self, Shown};
 use crate::github::{Issue, NewIssue};
@@ -46,15 +47,19 @@ pub fn send(access: &Access, alerts: &[Alert]) -> Result<u8, Failure> {
         let steps = steps(alerts, &github.open_issues(LABEL)?);
         let mut text = String::new();
         for step in &steps {
-            match step {
+            let done = match step {
                 Step::Open(new) => {
-                    let issue = github.create_issue(new)?;
-                    text += &format!("opened #{}: {}\n", issue.number, new.title);
+                    github.create_issue(new).map(|issue| format!("opened #{}: {}\n", issue.number, new.title))
                 }
                 Step::Close(number) => {
-                    github.close_issue(*number, "Green again.")?;
-                    text += &format!("closed #{number}\n");
+                    github.close_issue(*number, "Green again.").map(|()| format!("closed #{number}\n"))
                 }
+            };
+            match done {
+                Ok(line) => text += &line,
+                // Continue, so that a dry run shows a request of every step.
+                Err(Error::DryRun) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let red: Vec<&str> =

@@ -72,7 +72,21 @@ impl Error {
 
     /// Whether the call may have changed something although it failed.
     pub fn may_be_done(&self) -> bool {
-        matches!(self, Error::Remote { may_be_done: true, .. })
+        match self {
+            Error::Remote { may_be_done, .. } => *may_be_done,
+            // A gateway answers so when the server behind it takes too long.
+            Error::Refused(refused) => refused.status >= 500 && !refused.call.starts_with("GET "),
+            _ => false,
+        }
+    }
+
+    /// Whether the server failed or did not answer, so that a later attempt may succeed. A rate limit lasts longer.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Error::Remote { .. } => true,
+            Error::Refused(refused) => refused.status >= 500,
+            _ => false,
+        }
     }
 }
 
@@ -158,10 +172,12 @@ mod tests {
         ] {
             let error = Error::from(Box::new(refused(call, status, limit)));
             assert_eq!(error.code(), code, "{call} {status}");
+            assert_eq!((error.is_outage(), error.may_be_done()), (status == 503, false), "{call} {status}");
             let text = error.to_string();
             for part in parts.iter().chain(&[call, "Said so", "AB:1"]) {
                 assert!(text.contains(part), "{part} is not in: {text}");
             }
         }
+        assert!(Error::from(Box::new(refused("POST /x", 502, false))).may_be_done());
     }
 }

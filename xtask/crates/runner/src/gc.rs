@@ -1,7 +1,7 @@
 //! Finds runners and servers that earlier runs left behind. A pure decision over lists. Only runners and servers with
 //! this program's mark are ever selected.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -52,8 +52,7 @@ pub fn runners(runners: &[Runner], now: Timestamp, older: Duration) -> Vec<Delet
 /// the two would seem to have none.
 pub fn servers(servers: &[Server], runners: &[Runner], scope: &str, now: Timestamp, older: Duration) -> Vec<Deletion> {
     let mut found = Vec::new();
-    for server in servers.iter().filter(|server| server.metadata.get(SERVER_SCOPE).is_some_and(|of| of == scope)) {
-        let Some(name) = server.metadata.get(SERVER_RUNNER) else { continue };
+    for (server, name) in of_scope(servers, scope) {
         let Some(age) = age(server.created, now) else { continue };
         let why = match runners.iter().find(|runner| runner.name == *name) {
             None if age > GRACE => "its runner is gone",
@@ -63,6 +62,20 @@ pub fn servers(servers: &[Server], runners: &[Runner], scope: &str, now: Timesta
         found.push(Deletion { id: server.id.clone(), name: server.name.clone(), why: why.into() });
     }
     found
+}
+
+/// The names of the runners of this scope's servers that are not in the list.
+pub fn missing(servers: &[Server], runners: &[Runner], scope: &str) -> BTreeSet<String> {
+    let names = of_scope(servers, scope).map(|(_, name)| name);
+    names.filter(|name| runners.iter().all(|runner| runner.name != **name)).cloned().collect()
+}
+
+/// The servers of a scope, each with the name of its runner. GitHub compares the names of owners and repositories
+/// independent of case.
+fn of_scope<'a>(servers: &'a [Server], scope: &'a str) -> impl Iterator<Item = (&'a Server, &'a String)> {
+    let is_own = move |of: &String| of.eq_ignore_ascii_case(scope);
+    let own = servers.iter().filter(move |server| server.metadata.get(SERVER_SCOPE).is_some_and(is_own));
+    own.filter_map(|server| Some((server, server.metadata.get(SERVER_RUNNER)?)))
 }
 
 /// None if the time is in the future.
@@ -128,8 +141,11 @@ mod tests {
             server("elsewhere", 999, "o/other", Some("x")),
             server("unmarked", 999, "o/r", None),
         ];
-        let found = servers(&servers_there, &all, "o/r", now(), HOUR);
-        let ids: Vec<&str> = found.iter().map(|deletion| deletion.id.as_str()).collect();
-        assert_eq!(ids, ["gone", "off"]);
+        for scope in ["o/r", "O/R"] {
+            let found = servers(&servers_there, &all, scope, now(), HOUR);
+            let ids: Vec<&str> = found.iter().map(|deletion| deletion.id.as_str()).collect();
+            assert_eq!(ids, ["gone", "off"], "{scope}");
+            assert_eq!(missing(&servers_there, &all, scope), ["x".to_owned()].into(), "{scope}");
+        }
     }
 }

@@ -123,7 +123,7 @@ impl Github {
         if let Some(name) = name {
             call = call.asking("name", name);
         }
-        let mut runners: Vec<Runner> = self.pages(&call, |page: RunnerPage| (page.runners, page.total_count))?;
+        let mut runners: Vec<Runner> = self.pages(&call, |page: RunnerPage| (page.runners, Some(page.total_count)))?;
         runners.retain(|runner| name.is_none_or(|name| runner.name == name));
         Ok(runners)
     }
@@ -184,15 +184,25 @@ impl Github {
     /// Cleans up by name: without a usable answer, the id of the runner is unknown, and GitHub may not have created it.
     fn undo_by_name(&self, name: &str, error: Error) -> Error {
         let here = self.for_teardown();
+        // A runner that has just been registered is offline: one that is online had the name before.
+        let new = |runner: &&Runner| !runner.is_online() && !runner.busy;
         let found = here
             .runners(Some(name))
-            .and_then(|found| found.iter().try_for_each(|runner| here.delete(runner.id).map(drop)));
-        let Error::Remote { call, why, .. } = error else { return error };
-        let why = match found {
-            Ok(()) => format!("{why}; a runner {name} that GitHub may have created is gone"),
-            Err(other) => format!("{why}; GitHub may have created a runner {name}, delete it ({other})"),
+            .and_then(|found| found.iter().filter(new).try_for_each(|runner| here.delete(runner.id).map(drop)));
+        let result = match found {
+            Ok(()) => format!("a runner {name} that GitHub may have created is gone"),
+            Err(other) => format!("GitHub may have created a runner {name}, delete it ({other})"),
         };
-        Error::Remote { call, why, may_be_done: true }
+        match error {
+            Error::Remote { call, why, .. } => {
+                Error::Remote { call, why: format!("{why}; {result}"), may_be_done: true }
+            }
+            Error::Refused(mut refused) => {
+                refused.message += &format!("; {result}");
+                Error::Refused(refused)
+            }
+            other => other,
+        }
     }
 
     fn short_lived(&self, what: &str) -> Result<RegistrationToken, Error> {
@@ -226,20 +236,23 @@ impl Github {
         self.api.find(call)?.map(|answer| answer.json(call)).transpose()
     }
 
-    /// All items of a list with pages. An item can be contained twice: if an item on an earlier page is deleted between
-    /// two requests, the following items move.
+    /// All items of a list with pages. `items` returns those of a page, and the total if the server names it. An item
+    /// can be missing or contained twice: if others are deleted or added between two requests, the next items move.
     fn pages<T: DeserializeOwned, I>(
         &self,
         call: &Call,
-        items: impl Fn(T) -> (Vec<I>, usize),
+        items: impl Fn(T) -> (Vec<I>, Option<usize>),
     ) -> Result<Vec<I>, Error> {
         let mut all = Vec::new();
         for page in 1..=PAGES {
             let call = call.clone().asking("per_page", PAGE).asking("page", page);
             let (found, total) = items(self.get(&call)?);
-            let last = found.len() < PAGE;
+            let count = found.len();
             all.extend(found);
-            if last || all.len() >= total {
+            // A page can have fewer items than requested: one of variables has at most 30.
+            // <https://docs.github.com/en/rest/actions/variables>
+            let is_last = total.map_or(count < PAGE, |total| count == 0 || all.len() >= total);
+            if is_last {
                 return Ok(all);
             }
         }

@@ -63,7 +63,14 @@ impl Gitlab {
         self.api.tell_secret(&created.token);
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if created.token.is_empty() || !created.token.expose().chars().all(plain) {
-            return Err(call.remote("the answer contains no runner token", true));
+            // The runner exists, but nothing can use it.
+            let undone = self.for_teardown().delete(created.id);
+            let left = undone.is_err();
+            let what = match undone {
+                Ok(_) => "the runner was deleted again".into(),
+                Err(error) => format!("runner {} could not be deleted: {error}", created.id),
+            };
+            return Err(call.remote(format!("the answer contains no runner token; {what}"), left));
         }
         Ok(created)
     }

@@ -12,6 +12,11 @@ pub fn plain(text: &str) -> String {
     format!("{}{rest}", line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// Several lines, for example of a log, without the characters that [`plain`] removes. Nothing is cut.
+pub(crate) fn plain_lines(text: &str) -> String {
+    text.chars().map(|c| if c != '\n' && (c.is_control() || is_turning(c)) { ' ' } else { c }).collect()
+}
+
 /// Characters that change the writing direction of the text after them.
 fn is_turning(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -32,5 +37,6 @@ mod tests {
             assert_eq!(plain(text), expected);
         }
         assert_eq!(plain(&"x".repeat(5000)).chars().count(), LONGEST + 1);
+        assert_eq!(plain_lines("a: \u{1b}[2J\r\n\u{202e}b"), "a:  [2J \n b");
     }
 }

@@ -156,7 +156,7 @@ fn runner_of_a_lost_or_unusable_answer_is_deleted() {
     assert!(fake.names().is_empty(), "{:?}", fake.names());
     // Also a runner whose configuration cannot be used, or whose answer cannot be read.
     for config in [json!("geheim"), json!(null), json!(7)] {
-        let id = fake.add("bad", |_| {});
+        let id = fake.add("bad", |runner| runner["status"] = "offline".into());
         let runner = fake.state().runners[0].clone();
         assert_eq!(runner["id"], id);
         fake.answer(JIT, 201, &[], &json!({ "runner": runner, "encoded_jit_config": config }).to_string());
@@ -164,6 +164,15 @@ fn runner_of_a_lost_or_unusable_answer_is_deleted() {
         let error = github(&fake).create_jit(&named).unwrap_err();
         assert_eq!(error.code(), 5, "{error}");
         assert!(fake.names().is_empty() && !error.to_string().contains("geheim"), "{error}");
+    }
+    // A gateway that gave up says nothing about the runner either. A runner that is online is another one.
+    for (status, left) in [("offline", 0), ("online", 1)] {
+        fake.add("late", |runner| runner["status"] = status.into());
+        fake.answer(JIT, 502, &[], "<html>Bad gateway");
+        let named = JitRequest { name: Some("late".into()), ..ask() };
+        let error = github(&fake).create_jit(&named).unwrap_err();
+        assert_eq!((error.code(), error.status(), fake.names().len()), (5, Some(502), left), "{error}");
+        assert!(error.to_string().contains("late that GitHub may have created is gone"), "{error}");
     }
 }
 
@@ -267,6 +276,13 @@ fn required_checks_are_read_from_rulesets_and_branch_protection() {
     assert_eq!(github.variables().unwrap_err().code(), 3, "the variables of the organisation are not readable");
     fake.set("actions/organization-variables", json!({"total_count": 1, "variables": [{"name": "B", "value": ""}]}));
     assert_eq!(github.variables().unwrap(), ["A", "B"].map(String::from).into());
+    // GitHub's pages of variables have at most 30 items, whatever the request says.
+    for (first, end) in [(0, 30), (30, 31)] {
+        let page: Vec<Value> = (first..end).map(|number| json!({"name": format!("V{number}")})).collect();
+        let body = json!({ "total_count": 31, "variables": page }).to_string();
+        fake.answer("GET /repos/o/r/actions/variables", 200, &[], &body);
+    }
+    assert_eq!(github.variables().unwrap().len(), 32);
 }
 
 #[test]

@@ -24,8 +24,10 @@ pub fn shared(path: &Path) -> bool {
         return true;
     }
     let Ok(file) = File::open(path) else { return false };
-    // A process that removes the folder holds the lock for a moment; afterwards the path is no longer this folder.
-    if file.lock_shared().is_err() || !same(&file) {
+    // A process that removes the folder holds the lock for a moment; afterwards the path is no longer this folder. On a
+    // file system without locks this fails, but so does `try_exclusive`: no process removes the folder.
+    let _ = file.lock_shared();
+    if !same(&file) {
         return false;
     }
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };

@@ -29,7 +29,7 @@ pub struct Inputs<'a> {
     pub components: &'a [(String, String)],
     /// The file of the target.
     pub target: &'a str,
-    /// The target's lock of Debian packages.
+    /// The locks of Debian packages of the target and of this machine, which has QEMU for the target.
     pub packages: &'a str,
     /// The lock of Go toolchains.
     pub go: &'a str,

@@ -15,6 +15,7 @@ use anyhow::{Context, anyhow};
 use cli::github::{self, Github};
 use cli::{Failure, OrExit, print};
 use model::Exit;
+use report::cell;
 use sys::progress;
 use targets::Catalogue;
 
@@ -159,7 +160,8 @@ fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Fa
     for (kind, texts) in [("error", &ended.faults), ("warning", &ended.warnings)] {
         texts.iter().for_each(|text| github::annotate(kind, text));
     }
-    let list = |texts: &[String]| texts.iter().map(|text| format!("- {text}\n")).collect::<String>();
+    // Artifacts, whose names and claims are in the texts, may have any content.
+    let list = |texts: &[String]| texts.iter().map(|text| format!("- {}\n", cell(text))).collect::<String>();
     let summary = format!("{}\n\n{}{}", ended.summary, list(&ended.faults), list(&ended.warnings));
     github.map_or(Ok(()), |github| github.summarize(&summary))?;
     progress::say(&ended.summary);

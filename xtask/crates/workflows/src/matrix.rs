@@ -143,7 +143,7 @@ pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
 
 /// The architectures that get jobs, and the reason for this selection.
 fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
-    let scope = ask.changed.map_or(Scope::Everything, |files| scope(files, ask.targets, &ask.data.documents));
+    let scope = ask.changed.map_or(Scope::Everything, |files| scope(files, ask.targets, ask.data));
     let wanted = |target: &&Target| ask.only.is_empty() || ask.only.contains(&target.name);
     let all = ask.targets.iter().filter(|target| target.ci.is_some()).filter(wanted);
     let asked = if ask.only.is_empty() { "all architectures" } else { "the requested architectures" };

@@ -46,15 +46,18 @@ pub(super) fn run(context: &RunContext<'_>, targets: &[&Target]) -> Result<Exit,
     let written = report::write_joint(together.public(), &joint, &junit_options(options.junit_flavour))
         .or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
+    let compared = compared(context, together.public(), &joint.children);
+    let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
+    let code = |result: &Result<Exit, Failure>| result.as_ref().map_or_else(|failure| failure.exit, |exit| *exit);
+    // Also of a difference between the runs, which no run itself reports.
+    let exit = [interrupted, code(&written), code(&compared)].into_iter().fold(joint.exit(), worse);
     if let Some(github) = &context.paths.github {
-        tell_result(github, &joint.children, &joint.markdown(), together.public(), joint.exit())?;
+        tell_result(github, &joint.children, &joint.markdown(), together.public(), exit)?;
     }
-    let compared = compared(context, together.public(), &joint.children)?;
     if options.json {
         print(&joint.run_json());
     }
-    let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
-    written.map(|exit| worse(worse(exit, interrupted), compared))
+    written.and(compared).map(|_| exit).map_err(|failure| Failure { exit, ..failure })
 }
 
 /// Compares what must be equal in all runs: stored bytes, answers, and the outcome of each case.

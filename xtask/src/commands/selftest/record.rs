@@ -41,14 +41,17 @@ pub(super) enum Verdict {
 impl Row {
     /// The row of a mutant that cannot run, with what is missing.
     pub(super) fn skipped(mutant: &Mutant, need: String) -> Row {
-        Row {
-            mutant: mutant.id,
-            breaks: mutant.breaks,
-            caught_by: mutant.caught_by.to_owned(),
-            verdict: Verdict::Skipped,
-            said: Outcome::Skipped { need }.message(),
-            seconds: 0.0,
-        }
+        Row::without_run(mutant, Verdict::Skipped, Outcome::Skipped { need }.message())
+    }
+
+    /// The row of a mutant that did not run, because its profile broke before.
+    pub(super) fn not_run(mutant: &Mutant, error: &anyhow::Error) -> Row {
+        Row::without_run(mutant, Verdict::Undecided, format!("it did not run: {error:#}"))
+    }
+
+    fn without_run(mutant: &Mutant, verdict: Verdict, said: String) -> Row {
+        let (caught_by, mutant, breaks) = (mutant.caught_by.to_owned(), mutant.id, mutant.breaks);
+        Row { mutant, breaks, caught_by, verdict, said, seconds: 0.0 }
     }
 
     pub(super) fn say(&self) {

@@ -80,7 +80,7 @@ fn search_goes_on_after_any_interruption_without_repeating_a_run() {
 fn lines_name_the_commit_the_result_and_the_runs_left() {
     let fixture = Fixture::new(9);
     let mut state = search(&fixture, 1);
-    let trial = Trial { commit: 8, side: Side::Tested, folder: String::new() };
+    let trial = Trial { commit: 8, side: Side::Tested, folder: String::new(), profiles: Vec::new() };
     assert!(label(&state, &trial).starts_with("BAD ") && label(&state, &trial).ends_with("run 1"));
     state.runs.push(run(8, Side::Tested, Outcome::Failed));
     let text = line(&state);

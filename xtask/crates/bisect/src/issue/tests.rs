@@ -51,6 +51,24 @@ fn issue_names_commit_requirement_evidence_commands_and_control() {
 }
 
 #[test]
+fn failure_at_bad_with_another_text_is_shown() {
+    let (mut state, conclusion) = concluded(state(6, 1), |at, side| match side {
+        Side::Tested if at >= 3 => Outcome::Failed,
+        _ => Outcome::Passed,
+    });
+    let mut at_bad = |text: &str| {
+        state.runs.iter_mut().filter(|run| run.commit == 5).for_each(|run| run.text = text.into());
+        other_failure(&state, &conclusion)
+    };
+    assert_eq!(at_bad("mod_revision: expected 12, seen 14\n\nmore"), None);
+    let other = at_bad("the watch ended").unwrap();
+    assert!(other.ends_with("it may be another defect: the watch ended"), "{other}");
+    assert!(text(&state, &conclusion).contains("the watch ended"));
+    state.request.says = Some("x".into());
+    assert_eq!(other_failure(&state, &conclusion), None);
+}
+
+#[test]
 fn remaining_commits_are_listed() {
     let (state, conclusion) = concluded(state(6, 1), |at, _| match at {
         2 | 3 => Outcome::BuildFailed,

@@ -171,6 +171,16 @@ fn control_separates_architectures_from_common_defects() {
     assert_eq!(verdict(Outcome::Failed, Outcome::Failed), Undecided);
     assert_eq!(verdict(Outcome::Failed, Outcome::BuildFailed), Undecided);
     assert_eq!(verdict(Outcome::OtherFailure, Outcome::Passed), Undecided);
+    assert_eq!(verdict(Outcome::NotRun, Outcome::NotRun), Undecided);
+}
+
+#[test]
+fn commit_that_is_left_out_after_its_test_has_no_verdict() {
+    let (end, mut state) = played(state(9, 1), broken_since(4));
+    assert_eq!(done(end).culprit.as_ref(), Some(&state.commits[4].id));
+    state.left_out = vec![4];
+    let (end, state) = played(state, broken_since(4));
+    assert_eq!(done(end).candidates, [&state.commits[4], &state.commits[5]].map(|commit| commit.id.clone()));
 }
 
 #[test]

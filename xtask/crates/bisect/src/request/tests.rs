@@ -5,6 +5,8 @@ use sys::Scratch;
 
 use super::*;
 use crate::history::tests::Fixture;
+use crate::odds::Odds;
+use crate::state::Conclusion;
 
 #[derive(Parser)]
 struct Alone {
@@ -72,6 +74,33 @@ fn wrong_options_are_usage_errors() {
     let check = new(&catalogue(), &BisectOptions { check: Some("storage.".into()), ..options(&words(&fixture, &[])) });
     assert!(check.unwrap_err().error.to_string().contains("no check matches `storage.`"));
     assert!(Alone::try_parse_from(["x", "--arch", "riscv64"]).is_err(), "the other options are required");
+}
+
+#[test]
+fn resumed_search_repeats_the_builds_that_decided_its_end() {
+    use crate::state::tests::{run, state};
+    let mut stopped = state(4, 1);
+    let tried = [
+        (3, Side::Tested, Outcome::Failed),
+        (0, Side::Tested, Outcome::BuildFailed),
+        (1, Side::Tested, Outcome::BuildFailed),
+        (2, Side::Control, Outcome::BuildFailed),
+    ];
+    stopped.runs = tried.map(|(commit, side, outcome)| run(commit, side, outcome)).into();
+    let left = |mut state: State| {
+        repeat_builds(&mut state);
+        assert_eq!(state.conclusion, None);
+        state.runs.iter().map(|run| run.commit).collect::<Vec<_>>()
+    };
+    assert_eq!(left(stopped.clone()), [3, 1]);
+    let conclusion = Conclusion {
+        culprit: None,
+        candidates: Vec::new(),
+        odds: Odds { failures: 1, runs: 1, passes: 1 },
+        good_verdicts: 1,
+        control: None,
+    };
+    assert_eq!(left(State { conclusion: Some(conclusion), ..stopped }), [3]);
 }
 
 #[test]

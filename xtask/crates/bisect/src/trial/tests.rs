@@ -32,7 +32,46 @@ const CHECK: &str = "storage.create-txn";
 
 fn outcome(code: i32, cases: Vec<CaseResult>, says: Option<&str>) -> Outcome {
     let request = Request { says: says.map(str::to_owned), ..request(1) };
-    conclude(code, Some(&result(cases)), "", &request).unwrap().outcome
+    conclude(code, Some(&result(cases)), "", &request, &[]).unwrap().outcome
+}
+
+/// The conclusion from cases `PROFILE OUTCOME` at exit 0 or 100, for a check that fails on these profiles at BAD.
+fn on_profiles(code: i32, cases: &[(&str, Word)], bad: &[&str]) -> Result<Seen, Failure> {
+    let of = |(profile, outcome): &(&str, Word)| CaseResult {
+        profile: (*profile).to_owned(),
+        ..case(CHECK, *outcome, "why it is so")
+    };
+    let bad: Vec<String> = bad.iter().map(|profile| (*profile).to_owned()).collect();
+    conclude(code, Some(&result(cases.iter().map(of).collect())), "", &request(1), &bad)
+}
+
+#[test]
+fn pass_counts_only_if_the_profiles_that_fail_at_bad_have_run() {
+    let failed = on_profiles(100, &[("default", Word::Passed), ("json", Word::Failed)], &[]).unwrap();
+    assert_eq!((failed.outcome, failed.profiles), (Outcome::Failed, vec!["json".to_owned()]));
+    let both = on_profiles(0, &[("default", Word::Skipped), ("json", Word::Passed)], &["json"]).unwrap();
+    assert_eq!((both.outcome, both.profiles.len()), (Outcome::Passed, 0));
+    for cases in [&[("default", Word::Passed), ("json", Word::Skipped)][..], &[("default", Word::Passed)]] {
+        let failure = on_profiles(0, cases, &["json"]).unwrap_err();
+        assert_eq!(failure.exit, Exit::NothingRan);
+        let text = failure.error.to_string();
+        assert!(text.contains("did not run on profile json, on which it fails at BAD"), "{text}");
+    }
+    let broken = on_profiles(100, &[("default", Word::UnexpectedPass), ("json", Word::Errored)], &[]).unwrap_err();
+    assert_eq!(broken.exit, Exit::Infrastructure);
+}
+
+#[test]
+fn check_that_does_not_run_is_a_result_only_on_the_control_architecture() {
+    let skipped = || on_profiles(4, &[("default", Word::Skipped)], &[]);
+    let seen = on_side(skipped(), Side::Control, true).unwrap();
+    assert_eq!(seen.outcome, Outcome::NotRun);
+    assert!(seen.text.contains("did not run: skipped why it is so"), "{}", seen.text);
+    assert_eq!(on_side(skipped(), Side::Tested, true).unwrap_err().exit, Exit::NothingRan);
+    let without = conclude(4, None, "in /a/folder", &request(1), &[]);
+    assert_eq!(on_side(without, Side::Control, false).unwrap().text, "no case of the check can run there");
+    let broken = conclude(102, None, "no route", &request(1), &[]);
+    assert_eq!(on_side(broken, Side::Control, false).unwrap_err().exit, Exit::Infrastructure);
 }
 
 #[test]
@@ -59,7 +98,7 @@ fn failure_without_the_text_is_another_failure() {
 #[test]
 fn build_error_comes_from_the_phase_or_the_output() {
     let mut built = result(vec![]);
-    let seen = conclude(101, None, "the last lines", &request(1)).unwrap();
+    let seen = conclude(101, None, "the last lines", &request(1), &[]).unwrap();
     assert_eq!((seen.outcome, seen.text.as_str()), (Outcome::BuildFailed, "the last lines"));
     built.phases.push(PhaseResult {
         name: "build".into(),
@@ -67,7 +106,7 @@ fn build_error_comes_from_the_phase_or_the_output() {
         message: "build: undefined: x\nto repeat it: cd DIR && go build".into(),
         seconds: None,
     });
-    assert_eq!(conclude(101, Some(&built), "tail", &request(1)).unwrap().text, "build: undefined: x");
+    assert_eq!(conclude(101, Some(&built), "tail", &request(1), &[]).unwrap().text, "build: undefined: x");
 }
 
 #[test]
@@ -82,15 +121,15 @@ fn run_without_a_result_is_an_error_with_its_exit_code() {
         (1, Exit::Internal),
         (77, Exit::Infrastructure),
     ] {
-        let failure = conclude(code, Some(&timed_out), "", &request(1)).unwrap_err();
+        let failure = conclude(code, Some(&timed_out), "", &request(1), &[]).unwrap_err();
         assert_eq!(failure.exit, exit, "{code}");
         assert!(failure.error.to_string().contains("waiting for x"), "{}", failure.error);
     }
     for cases in [vec![], vec![case(CHECK, Word::Skipped, "needs a node")]] {
-        let failure = conclude(0, Some(&result(cases)), "", &request(1)).unwrap_err();
+        let failure = conclude(0, Some(&result(cases)), "", &request(1), &[]).unwrap_err();
         assert_eq!(failure.exit, Exit::NothingRan);
     }
-    assert!(conclude(0, None, "", &request(1)).is_err(), "a run without results is no pass");
+    assert!(conclude(0, None, "", &request(1), &[]).is_err(), "a run without results is no pass");
 }
 
 #[test]

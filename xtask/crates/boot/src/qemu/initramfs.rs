@@ -114,8 +114,7 @@ fn module_name(path: &Path) -> anyhow::Result<String> {
     Ok(name.ok_or_else(|| anyhow!("{} is not the name of a kernel module", path.display()))?.to_owned())
 }
 
-/// The program, if it still is the audited one: a memory snapshot is found by that digest. Exported components stay in the
-/// folder of `--components`, where another export may replace them.
+/// The program, if it still is the audited one: a memory snapshot is found by that digest.
 fn audited(artifact: &Artifact) -> anyhow::Result<Vec<u8>> {
     let bytes = read(&artifact.path)?;
     let found: String = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();

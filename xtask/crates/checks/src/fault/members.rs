@@ -13,6 +13,7 @@ use crate::fault::POLL_INTERVAL;
 use crate::fault::ha::{agreed_leader, clients_of_both_servers, component};
 use suite::api::Response;
 use suite::ctx::Paused;
+use suite::object::EVENTS;
 use suite::prelude::*;
 use suite::store::Store;
 use suite::wait;
@@ -29,7 +30,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
                leader, and writes an object there. Then it sends Range requests to the suspended member, over connections from \
                before the suspension and over new ones, and to the other members, and GET and LIST without a \
                resource version to two apiservers. When the requests that need not wait are answered, it resumes the \
-               member and sends all of them again. Each answer must be an error or show the last write. Four rounds, \
+               member and sends all of them again. Each answer must be an error or show the last write, and a LIST of \
+               Events, which are not cached, its revision. Four rounds, \
                and more until a Range, a GET and a LIST that waited for the suspended member were answered with a \
                state: errors alone show nothing.",
     by_hand: "kill -STOP the leader; etcdctl --endpoints OTHER put a 2; etcdctl --endpoints LEADER get a & kill \
@@ -62,6 +64,9 @@ const AT_MEMBER: usize = 2;
 /// store's revision (GetCurrentResourceVersion, apiserver pkg/storage/etcd3/store.go).
 const GETS: usize = 4;
 const LISTS: usize = 3;
+/// LISTs of Events at each apiserver, which caches none. A LIST from the cache waits for the cache only three seconds, and
+/// then ends in an error ("Too large resource version"): on an emulated machine each of them did.
+const UNCACHED: usize = 3;
 /// The seconds without an answer after which the other reads wait for the suspended leader, and are not only slow.
 const QUIET_SECONDS: f64 = 1.0;
 /// The object that all of them read.
@@ -132,6 +137,12 @@ fn shown_by_list(answer: anyhow::Result<Response>) -> Result<i64, String> {
     let list = answer.and_then(|answer| answer.object()).map_err(|error| format!("{error:#}"))?;
     let item = list.items().iter().find(|item| item.name() == NAME).map_or(0, Object::rv);
     Ok(item.min(list.rv()).cast_signed())
+}
+
+/// Events do not show the write, but their list shows the revision of the store that it was read at.
+fn shown_by_uncached_list(answer: anyhow::Result<Response>) -> Result<i64, String> {
+    let list = answer.and_then(|answer| answer.object()).map_err(|error| format!("{error:#}"))?;
+    Ok(list.rv().cast_signed())
 }
 
 async fn paused_leader(ctx: &Ctx) -> Verdict {
@@ -318,6 +329,9 @@ impl Readers {
             for _ in 0..LISTS {
                 reads.push(counted(list(server, number + 1, written), progress));
             }
+            for _ in 0..UNCACHED {
+                reads.push(counted(list_uncached(server, number + 1, written), progress));
+            }
         }
         reads
     }
@@ -349,6 +363,12 @@ async fn list(server: &Ctx, number: usize, written: i64) -> Read {
     let answer = server.api.try_list(&CONFIG_MAPS, "").await;
     let through = format!("a LIST at apiserver {number}");
     Read { kind: Kind::List, has_waited: false, through, written, shown: shown_by_list(answer) }
+}
+
+async fn list_uncached(server: &Ctx, number: usize, written: i64) -> Read {
+    let answer = server.api.try_list(&EVENTS, "").await;
+    let through = format!("a LIST of Events at apiserver {number}");
+    Read { kind: Kind::List, has_waited: false, through, written, shown: shown_by_uncached_list(answer) }
 }
 
 /// Counts the read once it is answered, and notes whether the leader was resumed before the answer.
@@ -410,5 +430,8 @@ mod tests {
         assert_eq!(list(6, object), Ok(6), "a list cannot contain later objects");
         assert_eq!(list(9, ""), Ok(0));
         assert!(shown_by_list(answer(410, "{}")).is_err());
+        let list = r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#;
+        assert_eq!(shown_by_uncached_list(answer(200, list)), Ok(9));
+        assert!(shown_by_uncached_list(answer(504, "{}")).is_err());
     }
 }

@@ -8,6 +8,11 @@ use model::Size;
 
 use super::{Agent, AgentKind, Worker};
 
+/// Powers the machine off. From systemd 257 on, logind refuses that to root, too, while a program such as apt holds a
+/// `block` inhibitor. It ignores one only if polkit agrees, which many images lack. `--force` asks systemd itself.
+/// <https://www.freedesktop.org/software/systemd/man/latest/systemctl.html#--check-inhibitors=>
+pub(super) const POWER_OFF: &str = "systemctl poweroff || systemctl poweroff --force";
+
 /// Paths and names on the machine.
 pub(super) struct Place {
     pub(super) user: &'static str,
@@ -57,7 +62,7 @@ pub(super) fn setup_script(place: &Place, worker: &Worker, packages: &BTreeSet<S
         r#"#!/bin/bash
 # Makes this machine a runner; powers it off if that fails.
 set -euo pipefail
-trap 'code=$?; [ "$code" -eq 0 ] || {{ echo "archproof: the set-up failed ($code)" >/dev/console || true; systemctl poweroff; }}' EXIT
+trap 'code=$?; [ "$code" -eq 0 ] || {{ echo "archproof: the set-up failed ($code)" >/dev/console || true; {POWER_OFF}; }}' EXIT
 
 # The metadata service shows the user data, and therefore the runner's key, to every process of the machine.
 nft -f - <<'RULES'
@@ -131,7 +136,7 @@ pub(super) fn end_script(place: &Place) -> String {
     format!(
         r#"#!/bin/bash
 # The job is over: remove its configuration, and power off even if the job left something that blocks this script.
-trap 'systemctl poweroff' EXIT
+trap '{POWER_OFF}' EXIT
 rm -f {jit}
 lines=$(timeout --kill-after=5 20 runuser -u {user} -- /bin/bash -c '
     cd {agent}/_diag || exit
@@ -278,6 +283,13 @@ mod tests {
         let machine = Machine::new("large");
         std::fs::File::create(machine.log()).unwrap().set_len(1 << 40).unwrap();
         assert!(machine.end().contains("has ended"));
+    }
+
+    #[test]
+    fn refused_power_off_is_forced() {
+        let machine = Machine::new("refused");
+        machine.program("systemctl", "[ \"$2\" = --force ] || exit 1\necho \"$1\" >>\"$(dirname \"$0\")/../asked\"");
+        machine.end();
     }
 
     #[test]

@@ -201,6 +201,11 @@ fn repeated_secrets_do_not_get_into_an_error() {
     fake.state().rule("POST /compute/v2.1/servers", 1, Reply::new(400, body));
     let error = nova.create(&server("a")).unwrap_err();
     assert!(error.text.contains("bad *** of ***"), "{error}");
+    // A secret at the end of the part that is shown.
+    let body = json!({"badRequest": {"message": format!("{} {user_data}", "x".repeat(380))}});
+    fake.state().rule("POST /compute/v2.1/servers", 1, Reply::new(400, body));
+    let error = nova.create(&server("a")).unwrap_err();
+    assert!(error.text.contains("x ***") && !error.text.contains(&user_data[..8]), "{error}");
     let body = json!({"error": {"message": format!("{SECRET} is wrong")}});
     fake.state().rule("POST /identity", 1, Reply::new(401, body));
     let error = Session::open(access(&fake)).err().unwrap();

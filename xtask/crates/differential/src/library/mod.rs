@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use cli::{Failure, OrExit, Paths, SourceOptions, print, print_json};
-use model::{Artifacts, Exit, Target};
+use model::{Artifacts, Exit, ExpectedDifference, Target};
 use sys::progress::{self, Phase};
 use sys::{RunDir, Scratch, interrupt};
 use targets::Catalogue;
@@ -20,6 +20,7 @@ use crate::args::DifferentialOptions;
 use crate::changes::changes;
 use crate::corpus::Kept;
 use crate::document::Document;
+use crate::group::Expected;
 use crate::report::{Group, Report};
 
 use finish::{Compared, Launches};
@@ -68,11 +69,16 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     };
     match kept {
         Some(kept) => replay(&launches, &subjects, &kept, &mut report)?,
-        None => explore(&launches, &subjects, options, &mut report)?,
+        None => explore(&launches, &subjects, options, &catalogue.differences, &mut report)?,
     }
     report.seconds = begin.elapsed().as_secs_f64();
-    report.expect(&catalogue.differences, &report.started.chars().take(10).collect::<String>());
+    let today = today(&report);
+    report.expect(&catalogue.differences, &today);
     end(&report, &run, options.json)
+}
+
+fn today(report: &Report) -> String {
+    report.started.chars().take(10).collect()
 }
 
 /// Writes and prints the report; the exit code.
@@ -84,10 +90,19 @@ fn end(report: &Report, run: &RunDir, json: bool) -> Result<Exit, Failure> {
         print(&report.text(&run.public().join("inputs")));
     }
     progress::say(&format!("report: {}", run.public().display()));
+    Ok(exit(report))
+}
+
+fn exit(report: &Report) -> Exit {
     if report.new_groups().next().is_some() {
-        return Ok(Exit::Conformance);
+        Exit::Conformance
+    } else if interrupt::requested() {
+        Exit::Interrupted
+    } else if report.inputs.values().sum::<u64>() == 0 {
+        Exit::NothingRan
+    } else {
+        Exit::Ok
     }
-    Ok(if interrupt::requested() { Exit::Interrupted } else { Exit::Ok })
 }
 
 /// The inputs to evaluate instead of a search.
@@ -148,6 +163,7 @@ fn explore(
     launches: &Launches,
     subjects: &[Subject],
     options: &DifferentialOptions,
+    entries: &[ExpectedDifference],
     report: &mut Report,
 ) -> Result<(), Failure> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
@@ -159,11 +175,20 @@ fn explore(
     let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
     progress::say(&format!("{} against {}: {} subjects, seed {seed}", report.tested, report.reference, names.len()));
     let phase = Phase::start("differential");
+    let today = today(report);
+    let expected = Expected { entries, arch: &report.arch, today: &today };
     let searched = Sides::start(&launches.reference, &launches.tested)
-        .and_then(|mut sides| search::search(&mut sides, &names, seed, limit, &phase));
+        .and_then(|mut sides| search::search(&mut sides, &names, seed, limit, expected, &phase));
     let findings: Findings = searched.or_exit(Exit::Infrastructure)?;
-    let (mut groups, unrepeated) = finish::groups(launches, &findings, &phase).or_exit(Exit::Infrastructure)?;
-    groups.extend(finish::violations(launches, &findings, seed, &phase).or_exit(Exit::Infrastructure)?);
+    let (mut groups, mut unrepeated) =
+        finish::groups(launches, &findings, seed, &phase).or_exit(Exit::Infrastructure)?;
+    let broken = finish::violations(launches, &findings, seed, &phase).or_exit(Exit::Infrastructure)?;
+    groups.extend(broken.0);
+    unrepeated.extend(broken.1);
+    for (subject, (first, second)) in &findings.unstable {
+        let change = changes(&first.answer, &second.answer).first().map(ToString::to_string).unwrap_or_default();
+        progress::say(&format!("{subject}, input {}: two runs of the reference differ: {change}", first.index));
+    }
     report.inputs = findings.inputs;
     report.groups = groups;
     report.unstable = findings.unstable.into_keys().chain(unrepeated).collect();
@@ -185,7 +210,7 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
         }
         let compared = pair.evaluate(subject, std::slice::from_ref(input)).or_exit(Exit::Infrastructure)?;
         for (reference, tested, compared) in compared {
-            if reference.invalid || tested.invalid {
+            if reference.invalid && tested.invalid {
                 let what = Document::to_string(input);
                 return Err(Failure::usage(anyhow!("{subject} does not accept the input {what}")));
             }
@@ -220,6 +245,7 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
         return Err(Failure::nothing_ran("no kept input is of a chosen subject"));
     }
     report.groups = groups.into_values().collect();
+    report.unstable.sort();
     report.unstable.dedup();
     Ok(())
 }
@@ -250,11 +276,35 @@ pub fn throughput(
     for (group, subjects) in groups {
         interrupt::check()?;
         // The first requests are small, and set up what the subjects share.
-        search::search(&mut sides, &subjects, 0, Limit::Time(time / 4), &phase)?;
+        search::search(&mut sides, &subjects, 0, Limit::Time(time / 4), Expected::default(), &phase)?;
         let begin = Instant::now();
-        let found = search::search(&mut sides, &subjects, 1, Limit::Time(time), &phase)?;
+        let found = search::search(&mut sides, &subjects, 1, Limit::Time(time), Expected::default(), &phase)?;
         let inputs: u64 = found.inputs.values().sum();
         rates.insert(group, inputs as f64 * 60.0 / begin.elapsed().as_secs_f64());
     }
     Ok(rates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_without_an_input_is_no_success() {
+        let report = |inputs: &[(&str, u64)]| Report {
+            level: "library",
+            reference: String::new(),
+            tested: String::new(),
+            arch: "two".into(),
+            against: "one".into(),
+            seed: None,
+            started: "2026-11-26T00:00:00Z".into(),
+            seconds: 0.0,
+            inputs: inputs.iter().map(|(subject, count)| ((*subject).to_owned(), *count)).collect(),
+            groups: Vec::new(),
+            unstable: Vec::new(),
+        };
+        assert_eq!(exit(&report(&[])), Exit::NothingRan);
+        assert_eq!(exit(&report(&[("s", 1)])), Exit::Ok);
+    }
 }

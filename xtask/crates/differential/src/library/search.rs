@@ -7,7 +7,7 @@ use sys::interrupt;
 use sys::progress::Phase;
 
 use super::side::{Case, Launch, Side, Span, Violation};
-use crate::group::Key;
+use crate::group::{Expected, Key};
 
 /// Digests of one request.
 const BATCHES: u64 = 16;
@@ -17,11 +17,10 @@ const FIRST: u64 = 256;
 const MOST: u64 = 1 << 17;
 /// A subject with cheap inputs gets more of them, until a request takes this long.
 const PACE: Duration = Duration::from_millis(700);
-/// Batches that are fetched for one request. If more differ, the others show the same groups with high probability, and
-/// the next request gives another chance.
-const FETCHED: usize = 4;
-/// Keys for one subject before they are shrunk.
+/// Keys for one subject before they are shrunk: of the expected ones, and of the others.
 const KEYS: usize = 40;
+/// The place of a difference that the generator makes.
+const GENERATED: &str = "the generated input";
 
 /// The reference twice, and the side under test.
 pub(crate) struct Sides {
@@ -42,7 +41,7 @@ pub(crate) enum Limit {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) reference: Case,
-    /// How many inputs of the fetched batches had this key.
+    /// How many inputs had this key.
     pub(crate) count: u64,
 }
 
@@ -78,7 +77,7 @@ impl Sides {
     }
 }
 
-/// Tries inputs of all subjects in turn until the limit, or until an interrupt.
+/// Tries inputs of all subjects in turn until the limit, or until an interrupt. Each subject gets one request at least.
 ///
 /// # Errors
 /// A program ended or gave no answer.
@@ -87,6 +86,7 @@ pub(crate) fn search(
     subjects: &[String],
     seed: u64,
     limit: Limit,
+    expected: Expected<'_>,
     phase: &Phase,
 ) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
@@ -95,10 +95,12 @@ pub(crate) fn search(
     loop {
         let mut worked = false;
         for subject in subjects {
-            if interrupt::requested() || matches!(limit, Limit::Time(time) if begin.elapsed() >= time) {
+            let from = findings.inputs.get(subject).copied().unwrap_or_default();
+            // A slow machine must not leave out subjects.
+            let is_late = matches!(limit, Limit::Time(time) if from > 0 && begin.elapsed() >= time);
+            if interrupt::requested() || is_late {
                 return Ok(findings);
             }
-            let from = findings.inputs.get(subject).copied().unwrap_or_default();
             let size = sizes.get_mut(subject.as_str()).expect("every subject has a size");
             let left = if let Limit::Cases(cases) = limit { cases.saturating_sub(from) } else { u64::MAX };
             let count = left.min(*size);
@@ -108,7 +110,7 @@ pub(crate) fn search(
             worked = true;
             phase.status(format!("{subject}, {} groups", findings.groups.len()));
             let asked = Instant::now();
-            try_inputs(sides, &Span { subject, seed, from, count }, &mut findings)?;
+            try_inputs(sides, &Span { subject, seed, from, count }, expected, &mut findings)?;
             *findings.inputs.entry(subject.clone()).or_default() += count;
             *size = next_size(*size, asked.elapsed());
         }
@@ -128,7 +130,12 @@ fn next_size(size: u64, time: Duration) -> u64 {
     }
 }
 
-fn try_inputs(sides: &mut Sides, span: &Span<'_>, findings: &mut Findings) -> anyhow::Result<()> {
+fn try_inputs(
+    sides: &mut Sides,
+    span: &Span<'_>,
+    expected: Expected<'_>,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let batch = span.count.div_ceil(BATCHES);
     let [reference, again, tested] = sides.ask(|side| side.digests(span, batch))?;
     for violation in tested.violations.iter().flatten() {
@@ -137,19 +144,19 @@ fn try_inputs(sides: &mut Sides, span: &Span<'_>, findings: &mut Findings) -> an
     }
     let [reference, again, tested] = [reference, again, tested].map(|side| side.digests);
     let differs = |i: &usize| reference[*i] != again[*i] || reference[*i] != tested[*i];
-    for i in (0..reference.len()).filter(differs).take(FETCHED) {
+    for i in (0..reference.len()).filter(differs) {
         let from = span.from + i as u64 * batch;
         let count = batch.min(span.from + span.count - from);
         let part = Span { from, count, ..span.clone() };
         let [reference, again, tested] = sides.ask(|side| side.cases(&part))?;
         for ((reference, again), tested) in reference.into_iter().zip(again).zip(tested) {
-            add(findings, span.subject, reference, again, tested);
+            add(findings, expected, span.subject, reference, again, tested);
         }
     }
     Ok(())
 }
 
-fn add(findings: &mut Findings, subject: &str, reference: Case, again: Case, tested: Case) {
+fn add(findings: &mut Findings, expected: Expected<'_>, subject: &str, reference: Case, again: Case, tested: Case) {
     if !reference.agrees(&again) {
         findings.unstable.entry(subject.to_owned()).or_insert((reference, again));
         return;
@@ -160,7 +167,12 @@ fn add(findings: &mut Findings, subject: &str, reference: Case, again: Case, tes
     let key = key(subject, &reference, &tested);
     if let Some(found) = findings.groups.get_mut(&key) {
         found.count += 1;
-    } else if findings.groups.keys().filter(|known| known.subject == subject).count() < KEYS {
+        return;
+    }
+    // A hundred expected keys must not keep a new one out.
+    let is_expected = |key: &Key| expected.of(key).is_some();
+    let alike = |known: &&Key| known.subject == subject && is_expected(known) == is_expected(&key);
+    if findings.groups.keys().filter(alike).count() < KEYS {
         findings.groups.insert(key, Found { reference, count: 1 });
     }
 }
@@ -174,14 +186,21 @@ pub(crate) fn broken(subject: &str, violation: &Violation) -> Key {
 /// The key of two cases that differ. If the inputs differ, the generator depends on the architecture.
 pub(crate) fn key(subject: &str, reference: &Case, tested: &Case) -> Key {
     if reference.input != tested.input {
-        let shape = ["the generated input".to_owned()].into();
+        let shape = [GENERATED.to_owned()].into();
         return Key { subject: subject.to_owned(), class: String::new(), shape };
     }
     Key::of(subject, &reference.class, &reference.answer, &tested.answer)
 }
 
+/// Whether the generator makes the difference. Sides that are given an input do not show it.
+pub(crate) fn is_generated(key: &Key) -> bool {
+    key.shape.contains(GENERATED)
+}
+
 #[cfg(test)]
 mod tests {
+    use model::ExpectedDifference;
+
     use super::*;
     use crate::document::Document;
 
@@ -200,14 +219,41 @@ mod tests {
     #[test]
     fn difference_between_runs_of_the_reference_is_never_one_between_architectures() {
         let mut findings = Findings::default();
-        add(&mut findings, "s", case("1"), case("2"), case("3"));
-        assert!(findings.groups.is_empty() && findings.unstable.contains_key("s"));
-        add(&mut findings, "s", case("1"), case("1"), case("1"));
-        assert!(findings.groups.is_empty());
-        for _ in 0..3 {
-            add(&mut findings, "s", case("1"), case("1"), case("2"));
+        let mut add = |answers: [&str; 3]| {
+            let [reference, again, tested] = answers.map(case);
+            add(&mut findings, Expected::default(), "s", reference, again, tested);
+            (findings.groups.values().map(|found| found.count).collect::<Vec<_>>(), findings.unstable.len())
+        };
+        assert_eq!(add(["1", "2", "3"]), (vec![], 1));
+        assert_eq!(add(["1", "1", "1"]), (vec![], 1));
+        assert_eq!(add(["1", "1", "2"]), (vec![1], 1));
+        assert_eq!(add(["1", "1", "2"]), (vec![2], 1));
+    }
+
+    #[test]
+    fn many_expected_keys_keep_no_new_one_out() {
+        let of = |class: &str, answer: &str| Case { class: class.to_owned(), ..case(answer) };
+        let entry = ExpectedDifference {
+            subject: "s".into(),
+            classes: (0..3 * KEYS).map(|number| format!("known {number}")).collect(),
+            arch: vec![],
+            reason: "r".into(),
+            issue: "https://example.org".into(),
+            expires: "2027-03-31".into(),
+        };
+        let expected = Expected { entries: &[entry], arch: "two", today: "2026-12-01" };
+        let mut findings = Findings::default();
+        for class in expected.entries[0].classes.iter().map(String::as_str).chain(["new"]) {
+            add(&mut findings, expected, "s", of(class, "1"), of(class, "1"), of(class, "2"));
         }
-        assert_eq!(findings.groups.values().map(|found| found.count).collect::<Vec<_>>(), [3]);
+        assert_eq!(findings.groups.len(), KEYS + 1);
+        assert!(findings.groups.keys().any(|key| key.class == "new"));
+    }
+
+    #[test]
+    fn generator_that_depends_on_the_architecture_has_a_key() {
+        let other = Case { input: Document::parse("2").unwrap(), ..case("1") };
+        assert!(is_generated(&key("s", &case("1"), &other)) && !is_generated(&key("s", &case("1"), &case("2"))));
     }
 
     #[test]

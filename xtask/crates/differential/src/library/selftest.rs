@@ -11,6 +11,7 @@ use super::finish::{self, Launches};
 use super::search::{Limit, Sides, search};
 use super::side::{Mutant, Side, Subject};
 use crate::args::DifferentialOptions;
+use crate::group::Expected;
 
 /// The time in which each defect must be found.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -41,6 +42,7 @@ pub(super) fn run(launches: &Launches, subjects: &[Subject], options: &Different
     let mut rows = Vec::new();
     for mutant in &mutants {
         let row = find(launches, mutant, seed).or_exit(Exit::Infrastructure)?;
+        sys::interrupt::check().map_err(anyhow::Error::from).or_exit(Exit::Infrastructure)?;
         let end = if row.found { "found" } else { "NOT FOUND" };
         progress::say(&format!("{}: {end} after {:.1} s  {}", row.mutant, row.seconds, row.shown));
         rows.push(row);
@@ -76,8 +78,10 @@ fn find(launches: &Launches, mutant: &Mutant, seed: u64) -> anyhow::Result<Row> 
     sides.tested.mutate(&mutant.name)?;
     for round in 0.. {
         let limit = Limit::Time(SLICE.min(LIMIT.saturating_sub(begin.elapsed())));
-        let findings = search(&mut sides, std::slice::from_ref(&mutant.subject), seed + round, limit, &phase)?;
-        let (groups, _) = finish::groups(&with_defect, &findings, &phase)?;
+        let seed = seed.wrapping_add(round);
+        let subject = std::slice::from_ref(&mutant.subject);
+        let findings = search(&mut sides, subject, seed, limit, Expected::default(), &phase)?;
+        let (groups, _) = finish::groups(&with_defect, &findings, seed, &phase)?;
         if let Some(group) = groups.first() {
             row.found = true;
             let change = group.changes.first().map(ToString::to_string).unwrap_or_default();
@@ -98,6 +102,6 @@ fn is_silent(launches: &Launches, mutants: &[Mutant], seed: u64) -> anyhow::Resu
     names.sort();
     names.dedup();
     let mut sides = Sides::start(&launches.reference, &launches.reference)?;
-    let findings = search(&mut sides, &names, seed, Limit::Time(2 * SLICE), &phase)?;
+    let findings = search(&mut sides, &names, seed, Limit::Time(2 * SLICE), Expected::default(), &phase)?;
     Ok(findings.groups.is_empty() && !findings.inputs.is_empty())
 }

@@ -5,7 +5,7 @@ use crate::document::Document;
 /// Headers whose value a client acts on.
 const MEANINGFUL: [&str; 4] = ["content-type", "warning", "location", "content-encoding"];
 
-/// The most differing places that a comparison lists.
+/// The most differing places that a report lists.
 pub(crate) const MOST: usize = 20;
 
 /// An answer after the masks.
@@ -80,10 +80,16 @@ impl Content {
         }
     }
 
-    pub(crate) fn changes(&self, place: &str, other: &Content) -> Vec<Change> {
+    /// The first differing places.
+    fn changes(&self, place: &str, other: &Content) -> Vec<Change> {
+        self.changes_within(place, other, MOST)
+    }
+
+    /// At most this number of differing places.
+    pub(crate) fn changes_within(&self, place: &str, other: &Content, most: usize) -> Vec<Change> {
         let mut changes = Vec::new();
         match (self, other) {
-            (Content::Document(left), Content::Document(right)) => compare(place, left, right, &mut changes),
+            (Content::Document(left), Content::Document(right)) => compare(place, left, right, most, &mut changes),
             (left, right) if left != right => changes.push(Change::new(place, left.text(), right.text())),
             _ => {}
         }
@@ -91,21 +97,21 @@ impl Content {
     }
 }
 
-fn compare(place: &str, left: &Document, right: &Document, changes: &mut Vec<Change>) {
-    if left == right || changes.len() >= MOST {
+fn compare(place: &str, left: &Document, right: &Document, most: usize, changes: &mut Vec<Change>) {
+    if left == right || changes.len() >= most {
         return;
     }
     match (left, right) {
         (Document::Object(lefts), Document::Object(rights)) if same_keys(lefts, rights) => {
             for ((key, left), (_, right)) in lefts.iter().zip(rights) {
-                compare(&format!("{place}.{key}"), left, right, changes);
+                compare(&format!("{place}.{key}"), left, right, most, changes);
             }
         }
         (Document::Object(lefts), Document::Object(rights)) => {
             let before = changes.len();
             for (key, value) in lefts {
                 match right.member(key) {
-                    Some(other) => compare(&format!("{place}.{key}"), value, other, changes),
+                    Some(other) => compare(&format!("{place}.{key}"), value, other, most, changes),
                     None => changes.push(Change::new(&format!("{place}.{key}"), value, "absent")),
                 }
             }
@@ -118,7 +124,7 @@ fn compare(place: &str, left: &Document, right: &Document, changes: &mut Vec<Cha
         }
         (Document::List(lefts), Document::List(rights)) if lefts.len() == rights.len() => {
             for (left, right) in lefts.iter().zip(rights) {
-                compare(&format!("{place}[*]"), left, right, changes);
+                compare(&format!("{place}[*]"), left, right, most, changes);
             }
         }
         _ => changes.push(Change::new(place, left, right)),

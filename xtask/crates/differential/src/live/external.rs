@@ -91,11 +91,6 @@ impl Shared {
 /// priority levels over the requests of others.
 const FIT: [Family; 2] = [Family::Builtin, Family::Custom];
 
-/// Whether a kept sequence suits such a cluster.
-pub(crate) fn suits(sequence: &Sequence) -> bool {
-    FIT.contains(&sequence.family)
-}
-
 /// The families to generate.
 pub(crate) fn families(chosen: &[Family]) -> anyhow::Result<Vec<Family>> {
     if let Some(other) = chosen.iter().find(|family| !FIT.contains(family)) {

@@ -69,13 +69,17 @@ impl Generator {
         }
     }
 
-    /// The part of the time for sequences that run alone.
+    /// Whether no other sequences are chosen than those that run alone.
+    pub(crate) fn only_alone(&self) -> bool {
+        !self.only.is_empty() && self.only.iter().all(|family| *family == Family::Seats)
+    }
+
+    /// The part of the time for sequences that run alone, next to others.
     pub(crate) fn share_alone(&self) -> f64 {
-        match (self.only.contains(&Family::Seats), self.only.len()) {
-            (_, 0) => 0.1,
-            (true, 1) => 1.0,
-            (true, _) => 0.5,
-            (false, _) => 0.0,
+        match self.only.contains(&Family::Seats) {
+            _ if self.only.is_empty() => 0.1,
+            true => 0.5,
+            false => 0.0,
         }
     }
 
@@ -427,5 +431,6 @@ mod tests {
         assert!(families.contains(&Family::Amounts) && families.contains(&Family::Custom));
         assert!(!families.contains(&Family::Builtin));
         assert_eq!(generator.sequence(63).family, Family::Seats);
+        assert!(!generator.only_alone() && Generator { only: vec![Family::Seats], ..generator }.only_alone());
     }
 }

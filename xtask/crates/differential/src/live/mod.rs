@@ -49,12 +49,13 @@ use targets::Catalogue;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::DifferentialOptions;
+use crate::group::Expected;
 use boot::{Planes, boot};
 use external::Shared;
 use generate::Generator;
 use play::Sides;
 use request::{Family, Sequence};
-use search::{Bounds, Expected, Found, Search, rate};
+use search::{Bounds, Found, Search, rate};
 use side::Side;
 
 /// Threads of the runtime: comparing takes less time than the servers' answers.
@@ -76,7 +77,7 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     end(planes, tested, options, "live level")
 }
 
-/// Ends the control planes, then writes and prints the report.
+/// Ends the control planes, and writes and prints the report, also if they cannot be ended.
 fn end(
     planes: Planes,
     tested: anyhow::Result<Outcome>,
@@ -85,7 +86,10 @@ fn end(
 ) -> Result<Exit, Failure> {
     let folder = planes.folder.clone();
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
-    planes.end().or_exit(Exit::Infrastructure)?;
+    let ended = planes.end();
+    if let (Err(_), Err(error)) = (&tested, &ended) {
+        progress::say(&format!("error: {error:#}"));
+    }
     let outcome = tested.or_exit(Exit::Infrastructure)?;
     outcome.write(&folder).or_exit(Exit::Infrastructure)?;
     if options.json {
@@ -94,6 +98,11 @@ fn end(
         print(&outcome.text);
     }
     progress::say(&format!("{level}, {arch} against {against}: {}", folder.display()));
+    match ended {
+        // A difference is a worse result than a control plane that is left.
+        Err(error) if outcome.exit == Exit::Conformance => progress::say(&format!("error: {error:#}")),
+        ended => ended.or_exit(Exit::Infrastructure)?,
+    }
     Ok(outcome.exit)
 }
 
@@ -229,6 +238,12 @@ async fn restrict(generator: &mut Generator, sides: &Sides, shared: Shared) -> a
     let kinds = std::mem::take(&mut generator.kinds);
     let (kinds, left_out) = external::comparable(sides, kinds, &shared, &phase).await?;
     phase.done(&format!("{} kinds are comparable, {} are left out", kinds.len(), left_out.len()));
+    anyhow::ensure!(
+        !kinds.is_empty() || !generator.only.contains(&Family::Builtin),
+        "the cluster answers an ordinary object of no kind like the reference, for example {}; look for a right that the \
+         user lacks, or choose --subject live.custom",
+        left_out.first().map(String::as_str).unwrap_or_default()
+    );
     generator.kinds = kinds;
     generator.shared = Some(shared);
     Ok(left_out)
@@ -267,10 +282,10 @@ fn exit(found: &Found) -> Exit {
         Exit::Conformance
     } else if interrupt::requested() {
         Exit::Interrupted
-    } else if found.cases == 0 {
-        Exit::NothingRan
     } else if !found.errors.is_empty() {
         Exit::Infrastructure
+    } else if found.cases == 0 {
+        Exit::NothingRan
     } else {
         Exit::Ok
     }
@@ -323,7 +338,19 @@ async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64, only: Vec<
 #[cfg(test)]
 mod tests {
     use super::schema::{Class, Kind, Part, Place, Shape, Step};
+    use super::*;
     use crate::document::Document;
+
+    #[test]
+    fn errors_and_an_empty_search_are_no_success() {
+        let of = |cases, errors: &[&str]| {
+            exit(&Found { cases, errors: errors.iter().map(|text| (*text).to_owned()).collect(), ..Found::default() })
+        };
+        assert_eq!(of(7, &[]), Exit::Ok);
+        assert_eq!(of(0, &[]), Exit::NothingRan);
+        assert_eq!(of(0, &["e"]), Exit::Infrastructure);
+        assert_eq!(of(7, &["e"]), Exit::Infrastructure);
+    }
 
     /// A kind with one number.
     pub(super) fn kinds() -> Vec<Kind> {

@@ -45,11 +45,12 @@ impl Context<'_> {
 }
 
 pub(crate) fn summary(found: &Found, context: &Context<'_>) -> String {
-    let Found { sequences, cases, seconds, groups, unstable_count, errors, .. } = found;
+    let Found { sequences, cases, seconds, groups, unstable_count, unrepeated, errors, .. } = found;
     let (all, new) = (groups.len(), found.new_groups());
     format!(
         "{} against {}, seed {}: {cases} cases in {sequences} sequences, {:.0} a second, {} of 100 accepted; {all} groups of \
-         differences, {new} of them new; {unstable_count} nondeterministic sequences, {} errors",
+         differences, {new} of them new; {unstable_count} nondeterministic sequences, {unrepeated} of them on the side under \
+         test only; {} errors",
         context.arch,
         context.against,
         context.seed,
@@ -171,7 +172,11 @@ pub(crate) fn junit(found: &Found, context: &Context<'_>) -> anyhow::Result<Vec<
         .filter(|(resource, _)| !found.groups.values().any(|finding| finding.resources.contains(resource.as_str())));
     let equal =
         equal.map(|(resource, cases)| case(format!("live {resource}"), Outcome::Passed, format!("{cases} cases")));
-    single_suite(&suite, &context.started, &groups.chain(equal).collect::<Vec<_>>())
+    let errors = found.errors.iter().zip(1..).map(|(error, number)| {
+        let outcome = Outcome::Errored { phase: "search".into(), message: short(error) };
+        case(format!("live error {number}"), outcome, String::new())
+    });
+    single_suite(&suite, &context.started, &groups.chain(equal).chain(errors).collect::<Vec<_>>())
 }
 
 fn line(change: &Change) -> String {
@@ -189,6 +194,8 @@ pub(crate) fn json(found: &Found, context: &Context<'_>) -> Value {
         })
         .collect();
     json!({
+        "level": context.level,
+        "started": context.started,
         "arch": context.arch,
         "against": context.against,
         "seed": context.seed,

@@ -5,23 +5,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use futures::future::join_all;
-use model::ExpectedDifference;
+use suite::api::overload::refuse_raw;
 use sys::interrupt;
 use sys::progress::Phase;
 
-use super::external;
+use super::answer::Answer;
 use super::finding::{Finding, cause, is_certain, key};
 use super::generate::{Generator, is_alone};
 use super::play::{Difference, Played, Sides, Verdict};
 use super::request::{Names, Request, Sequence};
 use super::shrink::{Effort, NewNames, shrink};
-use crate::group::Key;
+use crate::group::{Expected, Key};
 
 /// Examples of nondeterminism that the report shows.
 const EXAMPLES: usize = 20;
 /// Errors after which a side is given up.
-const ERRORS: u64 = 20;
+pub(crate) const ERRORS: usize = 20;
 /// Runs of one sequence, each without the causes of the differences of the earlier runs.
 const REPLAYS: usize = 5;
 /// How often an interrupt is looked for.
@@ -46,20 +47,6 @@ struct Different {
     sequence: Sequence,
     difference: Difference,
     seen: Key,
-}
-
-/// The groups that are known.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Expected<'a> {
-    pub(crate) entries: &'a [ExpectedDifference],
-    pub(crate) arch: &'a str,
-    pub(crate) today: &'a str,
-}
-
-impl<'a> Expected<'a> {
-    fn of(self, key: &Key) -> Option<&'a ExpectedDifference> {
-        key.expected(self.entries, self.arch, self.today)
-    }
 }
 
 /// A nondeterministic sequence.
@@ -175,7 +162,9 @@ impl<'a> Search<'a> {
     /// Plays sequences from the first one on.
     pub(crate) async fn all(self, phase: &Phase) -> Found {
         self.alone(phase).await;
-        join_all((0..self.bounds.width).map(|_| self.worker(phase))).await;
+        if !self.generator.only_alone() {
+            join_all((0..self.bounds.width).map(|_| self.worker(phase))).await;
+        }
         self.finished().await
     }
 
@@ -185,10 +174,10 @@ impl<'a> Search<'a> {
         self.finished().await
     }
 
-    /// Plays kept sequences.
+    /// Plays kept sequences of the chosen families.
     pub(crate) async fn kept(self, sequences: &[Sequence]) -> Found {
-        let fit = |sequence: &&Sequence| self.generator.shared.is_none() || external::suits(sequence);
-        for sequence in sequences.iter().filter(fit) {
+        let only = &self.generator.only;
+        for sequence in sequences.iter().filter(|sequence| only.is_empty() || only.contains(&sequence.family)) {
             self.case(None, sequence).await;
         }
         self.finished().await
@@ -198,8 +187,10 @@ impl<'a> Search<'a> {
         let waiting = std::mem::take(&mut *self.waiting());
         let enough = self.bounds.first_only && !self.found().groups.is_empty();
         for different in waiting.into_iter().filter(|_| !enough) {
-            if let Err(error) = self.settle(different).await {
-                self.found().errors.push(format!("{error:#}"));
+            match unless_interrupted(self.settle(different)).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => self.found().errors.push(format!("{error:#}")),
+                None => break,
             }
         }
         let seconds = self.begin.elapsed().as_secs_f64();
@@ -228,14 +219,19 @@ impl<'a> Search<'a> {
         interrupt::requested()
             || self.begin.elapsed() >= self.bounds.time
             || found.cases >= self.bounds.cases
-            || found.errors.len() as u64 >= ERRORS
+            || found.errors.len() >= ERRORS
             || self.bounds.first_only && !found.groups.is_empty()
     }
 
     /// Plays sequences that have effects on all others, before them.
     async fn alone(&self, phase: &Phase) {
-        let bound = self.bounds.time.min(MOST_ALONE).mul_f64(self.generator.share_alone());
-        for index in (0..self.bounds.cases / 100).filter(|index| is_alone(*index)) {
+        let Bounds { time, cases, .. } = self.bounds;
+        let (bound, cases) = if self.generator.only_alone() {
+            (time, u64::MAX)
+        } else {
+            (time.min(MOST_ALONE).mul_f64(self.generator.share_alone()), cases / 100)
+        };
+        for index in (0..cases).filter(|index| is_alone(*index)) {
             if self.over() || self.begin.elapsed() >= bound {
                 break;
             }
@@ -356,9 +352,16 @@ impl<'a> Search<'a> {
         self.shrinking().remove(&seen);
         let Some((small, difference)) = small? else {
             self.found().unrepeated += 1;
-            self.unstable(index, &sequence, difference);
+            // Other than the differences of the references, these are worth a longer run.
+            let resource = format!("{}, under test, not repeated", sequence.resource);
+            self.unstable(index, &Sequence { resource, ..sequence }, difference);
             return Ok(());
         };
+        // The proxy of the self-test answers 502 where a server resets the stream.
+        if !self.bounds.first_only {
+            refuse_overload(&difference)
+                .with_context(|| format!("a difference in {}, also repeated", sequence.resource))?;
+        }
         let key = key(&small, &difference);
         self.shrunk().insert(seen, key.clone());
         let resources = BTreeSet::from([sequence.resource]);
@@ -383,7 +386,32 @@ impl<'a> Search<'a> {
     }
 }
 
+/// An answer by which a server reports its own time-out or overload says nothing about its architecture, also if a slow
+/// side always gives it.
+fn refuse_overload(difference: &Difference) -> anyhow::Result<()> {
+    let refuse = |answer: &Answer| refuse_raw("a request", answer.status, answer.body.text().as_bytes());
+    refuse(&difference.left).and_then(|()| refuse(&difference.right))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub(crate) fn rate(cases: u64, seconds: f64) -> f64 {
     cases as f64 / seconds.max(0.001)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::answer::Content;
+
+    #[test]
+    fn overload_of_one_side_is_no_difference_between_architectures() {
+        let of = |status: u16, text: &str| {
+            let answer = |status, text: &str| Answer { status, headers: Vec::new(), body: Content::Text(text.into()) };
+            let (left, right) = (answer(200, ""), answer(status, text));
+            refuse_overload(&Difference { at: 0, changes: Vec::new(), left, right, stored: None })
+        };
+        assert!(of(422, "invalid").is_ok() && of(500, "panic").is_ok());
+        assert!(of(504, "Timeout: request did not complete").is_err());
+        assert!(of(500, "etcdserver: request timed out").is_err());
+    }
 }

@@ -13,13 +13,13 @@ use suite::store::Store;
 use super::answer::{Answer, Content, headers};
 use super::masks::Masks;
 use super::request::{FIRST_VERSION, NEXT_PAGE, Names, Request, Verb};
-use super::{cbor, pages, seats, wire};
+use super::{cbor, crd, pages, seats, wire};
 use crate::document::Document;
 
 /// How often a request is sent while the server asks for a retry, or does not serve a new resource yet.
 const ATTEMPTS: usize = 60;
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long one answer may take.
+/// How long one answer may take on a fast machine.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Controllers of a server react within this time.
 const QUIET: Duration = Duration::from_millis(150);
@@ -37,6 +37,10 @@ pub(crate) struct Side {
     api: Api,
     /// None for an external cluster.
     store: Option<Store>,
+    /// How long one answer may take.
+    limit: Duration,
+    /// The time between two attempts.
+    pause: Duration,
     /// How long an object must stay unchanged to count as settled.
     quiet: Duration,
 }
@@ -52,6 +56,10 @@ pub(crate) struct State {
     last_protobuf: Bytes,
     /// The text of all requests so far.
     sent: String,
+    /// Whether the server accepted a definition, so that it will serve a new resource.
+    defined: bool,
+    /// How many priority levels the server accepted.
+    levels: usize,
 }
 
 impl Side {
@@ -70,7 +78,8 @@ impl Side {
             }
             None => None,
         };
-        Ok(Side { name, profile: profile.clone(), api, store, quiet: QUIET.mul_f64(factor.max(1.0)) })
+        let [pause, quiet] = [PAUSE, QUIET].map(|time| time.mul_f64(factor.max(1.0)));
+        Ok(Side { name, profile: profile.clone(), api, store, limit, pause, quiet })
     }
 
     /// A raw GET, for the schemas.
@@ -112,6 +121,8 @@ impl Side {
             next_page: String::new(),
             last_protobuf: Bytes::new(),
             sent: String::new(),
+            defined: false,
+            levels: 0,
         }
     }
 
@@ -132,7 +143,7 @@ impl Side {
     /// Sends a request, and returns the answer after the masks.
     pub(crate) async fn send(&self, state: &mut State, request: &Request, names: &Names) -> anyhow::Result<Answer> {
         if request.verb == Verb::Seats {
-            return self.seats(request, names).await;
+            return self.seats(state, request, names).await;
         }
         let mut raw = Side::request(request, names, &state.last_version);
         raw.query = raw.query.replace(NEXT_PAGE, &state.next_page);
@@ -166,11 +177,15 @@ impl Side {
                 Err(error) => return Err(error),
             };
             // A new custom resource is not served at once.
-            let again = status == 429 || request.verb == Verb::List && status == 404;
+            let again = status == 429 || request.verb == Verb::List && status == 404 && state.defined;
             if again && attempt < ATTEMPTS {
                 attempt += 1;
-                suite::wait::pause(PAUSE).await;
+                suite::wait::pause(self.pause).await;
                 continue;
+            }
+            if request.verb == Verb::Create && status < 300 {
+                state.defined |= request.path == crd::DEFINITIONS;
+                state.levels += usize::from(request.path == seats::COLLECTION);
             }
             if status == 200 && raw.accept == PROTOBUF {
                 state.last_protobuf = body.clone();
@@ -179,30 +194,40 @@ impl Side {
         }
     }
 
-    /// The seats of all priority levels, once the server has those of the sequence and they stay the same.
-    async fn seats(&self, request: &Request, names: &Names) -> anyhow::Result<Answer> {
-        let wanted = request.query.strip_prefix("levels=").and_then(|count| count.parse().ok()).unwrap_or_default();
+    /// The seats of all priority levels, once the server has those of the sequence and they stay the same. Other seats say
+    /// nothing: the server has not computed them yet.
+    async fn seats(&self, state: &State, request: &Request, names: &Names) -> anyhow::Result<Answer> {
+        let wanted: usize =
+            request.query.strip_prefix("levels=").and_then(|count| count.parse().ok()).unwrap_or_default();
+        // A level that the server refused, or that a smaller sequence lacks, has no seats.
+        let wanted = wanted.min(state.levels);
         let raw = suite::api::Request::get(&request.path).accept("text/plain");
         let mut before = Document::Null;
         for _ in 0..ATTEMPTS {
             let response = self.api.send(&raw).await?;
+            anyhow::ensure!(response.is_success(), "the side `{}`, {raw}: {response}", self.name);
             let mut seats = seats::parse(&String::from_utf8_lossy(&response.body));
             seats::without_deleted(&mut seats, &names.label);
             let steady = seats == before;
             before = seats;
             if steady && seats::complete(&before, &names.label) >= wanted {
-                break;
+                return Ok(Answer { status: 200, headers: Vec::new(), body: Content::Document(before) });
             }
-            suite::wait::pause(PAUSE).await;
+            suite::wait::pause(self.pause).await;
         }
-        Ok(Answer { status: 200, headers: Vec::new(), body: Content::Document(before) })
+        anyhow::bail!("the metrics of the side `{}` do not show the seats of {wanted} new priority levels", self.name)
     }
 
     async fn exchange(&self, raw: &suite::api::Request) -> anyhow::Result<(u16, http::HeaderMap, Bytes)> {
-        let streaming = self.api.open(raw).await?;
-        let (status, all) = (streaming.status, streaming.headers);
-        let body = streaming.body.collect().await.map_err(|error| anyhow::anyhow!("{raw}: {error}"))?.to_bytes();
-        Ok((status, all, body))
+        let whole = async {
+            let streaming = self.api.open(raw).await?;
+            let (status, all) = (streaming.status, streaming.headers);
+            let body = streaming.body.collect().await.map_err(|error| anyhow::anyhow!("{raw}: {error}"))?.to_bytes();
+            Ok::<_, anyhow::Error>((status, all, body))
+        };
+        // A server that never answers must not keep the search from its end.
+        let late = || format!("the side `{}`, {raw}: no answer within {:.0} s", self.name, self.limit.as_secs_f64());
+        tokio::time::timeout(self.limit, whole).await.with_context(late)?
     }
 
     /// Waits until no controller of the server changes the object any more.

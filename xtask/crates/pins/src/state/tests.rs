@@ -67,7 +67,7 @@ fn only_missing_supported_minors_are_overdue() {
     let expected = [
         "3.5 current v3.5.1 -1",
         "3.8 minor missing v3.8.0 3",
-        "3.7 minor missing v3.7.1 93",
+        "3.7 minor missing v3.7.1 93 overdue",
         "3.6 minor missing v3.6.0 400",
     ];
     assert_eq!(shown(&pins(&["v3.5.1"], 1), &offer), expected);
@@ -76,6 +76,20 @@ fn only_missing_supported_minors_are_overdue() {
         three[1..],
         ["3.8 minor missing v3.8.0 3", "3.7 minor missing v3.7.1 93 overdue", "3.6 minor missing v3.6.0 400 overdue"]
     );
+}
+
+/// With a new minor every two weeks, the newest one is never overdue.
+#[test]
+fn young_minor_does_not_excuse_an_overdue_one() {
+    let often = offer(&[("v2.1.0", 40), ("v2.2.0", 27), ("v2.3.0", 13), ("v2.4.0", 1)]);
+    let overdue = |pinned: &[&str]| {
+        let mut lines = shown(&pins(pinned, 1), &often);
+        lines.retain(|line| line.ends_with("overdue"));
+        lines
+    };
+    assert_eq!(overdue(&["v2.1.0"]), ["2.2 minor missing v2.2.0 27 overdue"]);
+    assert_eq!(overdue(&["v2.2.0"]), [""; 0]);
+    assert_eq!(overdue(&["v2.1.0", "v2.4.0"]), [""; 0], "the newest minor is pinned");
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) struct ProwOptions {
 /// The job that a run belongs to.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct JobOptions {
-    /// Name of the job [default: archproof-ARCH-PROVIDER]
+    /// Name of the job [default: archproof-ARCH-PROVIDER, for a shard archproof-ARCH-PROVIDER-1of2]
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub(crate) job: Option<String>,
     /// The repository whose commit was tested

@@ -1,16 +1,18 @@
 //! `cargo xtask report gcs`: uploads a run to a bucket through the JSON API of Google Cloud Storage.
 //!
 //! It uploads one object after the other, in the order of `prow`, and stops at the first failure. So
-//! `finished.json` exists only if everything before it does. Objects of a build are never replaced.
+//! `finished.json` exists only if everything before it does. Objects of a build are never replaced. An upload that broke
+//! off can be repeated: objects that exist with the same content are left as they are.
 //! <https://cloud.google.com/storage/docs/uploading-objects>
 
+use std::io::Read;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cli::{Failure, OrExit, Paths, print};
 use model::{Exit, Secret};
-use reqwest::blocking::{Client, Response};
+use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::{StatusCode, Url};
 use sys::{deadline, interrupt, progress};
 
@@ -65,6 +67,8 @@ struct Target<'a> {
 /// The result of one attempt.
 enum Answer {
     Done,
+    /// The bucket has an object of this name.
+    Exists,
     /// The next attempt may succeed.
     Passing(String),
     Refused(String),
@@ -79,8 +83,15 @@ impl Target<'_> {
             if attempt > 0 {
                 deadline::pause(PAUSE * (1 << (attempt - 1)));
             }
-            match self.attempt(object, &name, attempt)? {
+            match self.attempt(object, &name)? {
                 Answer::Done => return Ok(()),
+                // An earlier attempt uploaded it, but its response was lost. Or an earlier upload broke off.
+                Answer::Exists if attempt > 0 || self.has(object, &name) => return Ok(()),
+                Answer::Exists => bail!(
+                    "gs://{}/{name} was refused: this build exists already; if its upload broke off, delete its \
+                     objects, and repeat the command",
+                    self.bucket
+                ),
                 Answer::Passing(why) => last = why,
                 Answer::Refused(why) => bail!("gs://{}/{name} was refused: {why}", self.bucket),
             }
@@ -88,34 +99,51 @@ impl Target<'_> {
         bail!("gs://{}/{name} could not be uploaded in {ATTEMPTS} attempts: {last}", self.bucket)
     }
 
-    fn attempt(&self, object: &Object, name: &str, attempt: u32) -> anyhow::Result<Answer> {
+    fn attempt(&self, object: &Object, name: &str) -> anyhow::Result<Answer> {
         let mut url = self.endpoint.join(&format!("upload/storage/v1/b/{}/o", self.bucket))?;
         url.query_pairs_mut().append_pair("uploadType", "media").append_pair("name", name);
         if !object.pointer {
             // Only if the object does not exist: the objects of a build are written once.
             url.query_pairs_mut().append_pair("ifGenerationMatch", "0");
         }
-        let mut request = self.client.post(url).header("content-type", object.content_type).body(object.bytes.clone());
-        if let Some(token) = self.token.map(Secret::expose) {
-            request = request.bearer_auth(token);
-        }
-        match request.send() {
-            Ok(response) => Ok(answer(response, object, attempt)),
+        let request = self.client.post(url).header("content-type", object.content_type).body(object.bytes.clone());
+        match self.authorized(request).send() {
+            Ok(response) => Ok(answer(response, object)),
             Err(error) => Ok(Answer::Passing(format!("{:#}", anyhow::Error::new(error.without_url())))),
+        }
+    }
+
+    /// Whether the bucket has this object with this content. False if the token may only create objects.
+    fn has(&self, object: &Object, name: &str) -> bool {
+        let Ok(mut url) = self.endpoint.join(&format!("storage/v1/b/{}/o", self.bucket)) else { return false };
+        // The slashes of the name are encoded.
+        let Ok(mut segments) = url.path_segments_mut() else { return false };
+        segments.push(name);
+        drop(segments);
+        url.query_pairs_mut().append_pair("alt", "media");
+        let Ok(response) = self.authorized(self.client.get(url)).send() else { return false };
+        let is_there = response.status() == StatusCode::OK;
+        let mut found = Vec::new();
+        let read = response.take(object.bytes.len() as u64 + 1).read_to_end(&mut found);
+        is_there && read.is_ok() && found == object.bytes
+    }
+
+    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+        match self.token.map(Secret::expose) {
+            Some(token) => request.bearer_auth(token),
+            None => request,
         }
     }
 }
 
-fn answer(response: Response, object: &Object, attempt: u32) -> Answer {
+fn answer(response: Response, object: &Object) -> Answer {
     let status = response.status();
     let text = response.text().unwrap_or_default();
     let said =
         || format!("{status}: {}", text.chars().take(ANSWER_CHARS).collect::<String>().replace(char::is_control, " "));
     match status {
         StatusCode::OK => stored(&text, object),
-        // An earlier attempt uploaded it, but its response was lost.
-        StatusCode::PRECONDITION_FAILED if attempt > 0 => Answer::Done,
-        StatusCode::PRECONDITION_FAILED => Answer::Refused("this build exists already".into()),
+        StatusCode::PRECONDITION_FAILED => Answer::Exists,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => Answer::Passing(said()),
         _ if status.is_server_error() => Answer::Passing(said()),
         _ => Answer::Refused(said()),

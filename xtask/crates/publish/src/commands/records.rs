@@ -42,6 +42,7 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Record> {
     let (events, _) = run_dir::recorded(folder);
     let (logs, timelines) = run_dir::recorded_files(folder);
     let timelines = files(&timelines)?.into_iter().filter_map(|(name, bytes)| picture(folder, name, bytes)).collect();
+    // The results are in the events: they are published without a file that is too large.
     Ok(Record { events: report::read(&events)?, logs: files(&logs)?, timelines })
 }
 
@@ -56,14 +57,22 @@ fn picture(folder: &Path, name: String, bytes: Vec<u8>) -> Option<(String, Pictu
     }
 }
 
-/// The regular files of a folder by name; none if the folder is missing. Skips links and devices, with a message.
+/// The regular files of a folder by name; none if the folder is missing. Skips links, devices and files that cannot be
+/// read, with a message.
 fn files(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let (paths, others) = foreign::list(folder)?;
     if others > 0 {
         progress::say(&format!("skipped {others} entries of {}: they are not regular files", folder.display()));
     }
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    paths.iter().map(|path| Ok((name(path), foreign::read(path, FILE_BYTES)?))).collect()
+    let read = |path: &PathBuf| match foreign::read(path, FILE_BYTES) {
+        Ok(bytes) => Some((name(path), bytes)),
+        Err(error) => {
+            progress::say(&format!("skipped: {error:#}"));
+            None
+        }
+    };
+    Ok(paths.iter().filter_map(read).collect())
 }
 
 /// The suite's table of checks.
@@ -75,7 +84,7 @@ pub(super) fn known() -> Vec<Known> {
         source: check.source.into(),
         observed: check.observed.into(),
         by_hand: check.by_hand.into(),
-        cases: check.profiles.len(),
+        cases: check.profiles.iter().map(|profile| check.case(profile)).collect(),
     };
     checks::all().map(known).collect()
 }

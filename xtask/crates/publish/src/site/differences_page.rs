@@ -48,7 +48,7 @@ pub(super) fn page(run: &Differential) -> String {
         h1 { (id(&run.id)) }
         (facts(run))
         @if run.groups.is_empty() {
-            p { "Both architectures gave the same answers." }
+            p { (same(run)) }
         } @else {
             (table("Groups of differences", None, &columns, html! {
                 @for (number, group) in run.groups.iter().enumerate() {
@@ -67,6 +67,15 @@ pub(super) fn page(run: &Differential) -> String {
     Page { base: "../", title: &run.id, here: "Differences", body }.html()
 }
 
+/// What a run without a difference shows.
+fn same(run: &Differential) -> &'static str {
+    match run.inputs {
+        0 => "Nothing was compared.",
+        _ if run.unstable.is_empty() && run.errors.is_empty() => "Both architectures gave the same answers.",
+        _ => "Both architectures gave the same answers, except where answers vary or are missing.",
+    }
+}
+
 fn facts(run: &Differential) -> Markup {
     let seed = run.seed.map_or_else(|| "kept inputs only".to_owned(), |seed| seed.to_string());
     let rate = run.per_second().map_or_else(String::new, |rate| format!(", {rate:.0} per second"));
@@ -80,6 +89,9 @@ fn facts(run: &Differential) -> Markup {
             dt { "Groups" } dd { (run.groups.len()) ", " (new(run)) " new" }
             @if !run.unstable.is_empty() {
                 dt { "Answers that vary on one architecture" } dd { (line(&run.unstable.join(", "))) }
+            }
+            @if let Some(first) = run.errors.first() {
+                dt { "Errors" } dd { (run.errors.len()) ", the first: " (line(first)) }
             }
         }
     }
@@ -129,4 +141,21 @@ fn new(run: &Differential) -> Markup {
 
 fn rate(run: &Differential) -> String {
     run.per_second().map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_compared_answers_are_the_same() {
+        let run = |inputs, errors: &[&str]| Differential {
+            inputs,
+            errors: errors.iter().map(|error| (*error).to_owned()).collect(),
+            ..Differential::default()
+        };
+        assert_eq!(same(&run(0, &[])), "Nothing was compared.");
+        assert_eq!(same(&run(7, &[])), "Both architectures gave the same answers.");
+        assert!(same(&run(7, &["no answer"])).ends_with("or are missing."));
+    }
 }

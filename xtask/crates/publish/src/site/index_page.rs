@@ -14,6 +14,7 @@ pub(super) fn page(runs: &Runs<'_>) -> String {
     let body = html! {
         h1 { "Check results by architecture" }
         p.lead { (extent(runs)) }
+        (absent(runs))
         (lanes(runs))
         (red(runs))
         (grid(runs))
@@ -52,18 +53,20 @@ fn lanes(runs: &Runs<'_>) -> Markup {
     }
 }
 
+/// If the cases are divided among several runs, the newest of each.
 fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
-    let newest = runs.of_lane(number).next_back();
+    let newest = runs.newest(number);
     html! {
         tr {
             th scope="row" { (line(&lane.arch)) }
             td { (line(&lane.how())) br; span.dim { (line(&lane.what())) } }
             td { (counts(runs.counts(number))) }
-            @if let Some(run) = newest {
-                td { (run_link("", run)) }
-                td { (verdict(run.exit)) }
-                td.n { (run.time()) }
+            td { @for run in &newest { div { (run_link("", run)) } } }
+            td {
+                @for run in &newest { div { (verdict(run.exit)) } }
+                @for shard in runs.lost_shards(number) { div.gap { "no result of shard " (line(&shard)) } }
             }
+            td.n { @for run in &newest { div { (run.time()) } } }
             @let all = runs.ends(number);
             td.n { (all.len()) (ends(&all)) }
         }
@@ -93,14 +96,26 @@ fn red(runs: &Runs<'_>) -> Markup {
     }
 }
 
-/// A run that broke before its cases leaves their older results as the newest ones.
+/// A run that broke before its cases, or that is lost, leaves older results as the newest ones.
 fn nothing_red(runs: &Runs<'_>) -> String {
-    let newest = (0..runs.lanes.len()).filter_map(|lane| runs.of_lane(lane).next_back());
-    match newest.filter(|run| run.exit != Exit::Ok).count() {
+    let is_broken =
+        |lane: &usize| runs.newest(*lane).iter().any(|run| run.exit != Exit::Ok) || !runs.lost_shards(*lane).is_empty();
+    let all = runs.lanes.len();
+    match (0..all).filter(is_broken).count() {
+        _ if all == 0 => "The records contain no run.".into(),
         0 => "All newest results are as expected.".into(),
         broken => {
-            let all = runs.lanes.len();
             format!("All newest results are as expected, but not the newest run in {broken} of {all} environments.")
+        }
+    }
+}
+
+/// Architectures of which only the history has results.
+fn absent(runs: &Runs<'_>) -> Markup {
+    let names: Vec<&str> = runs.absent.iter().copied().collect();
+    html! {
+        @if !names.is_empty() {
+            p.warning { "Only earlier runs, and none of these records, have results of: " (line(&names.join(", "))) "." }
         }
     }
 }

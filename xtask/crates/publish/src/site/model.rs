@@ -3,7 +3,7 @@
 //! A lane is a column of the grid: runs of one architecture, executed the same way, of the same minor version, on the
 //! same kind of store. The history of a lane consists of its runs. A lane shows the newest result of each case.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ::model::{Exit, Outcome};
 use report::results::{Counts, Word};
@@ -15,6 +15,7 @@ use super::names::Names;
 use super::{Known, Record};
 use crate::about;
 use crate::history::Entry;
+use crate::shards;
 
 /// The data that all pages are made from.
 pub(super) struct Runs<'a> {
@@ -27,6 +28,8 @@ pub(super) struct Runs<'a> {
     pub(super) known: &'a [Known],
     /// For each lane, the start and the verdict of earlier runs that have only a history entry; ordered by start.
     past: Vec<Vec<(&'a str, Exit)>>,
+    /// The architectures of the history without a run among the records.
+    pub(super) absent: BTreeSet<&'a str>,
 }
 
 pub(super) struct Run<'a> {
@@ -82,8 +85,10 @@ impl<'a> Runs<'a> {
         let runs =
             viewed.into_iter().zip(lane_of).map(|((view, record), lane)| Run::of(view, record, lane, &mut names));
         let runs: Vec<Run<'a>> = runs.collect();
-        let past = lanes.iter().map(|lane| lane.past(past, &runs)).collect();
-        let mut all = Runs { runs, lanes, rows: BTreeMap::new(), checks: BTreeMap::new(), known, past };
+        let is_there = |entry: &&Entry| lanes.iter().any(|lane| lane.arch == entry.arch);
+        let absent = past.iter().filter(|entry| !is_there(entry)).map(|entry| entry.arch.as_str()).collect();
+        let past = lanes.iter().map(|lane| lane.past(past, &runs, lane.is_newest(&lanes, &runs))).collect();
+        let mut all = Runs { runs, lanes, rows: BTreeMap::new(), checks: BTreeMap::new(), known, past, absent };
         all.add_rows();
         all.add_checks();
         all
@@ -136,6 +141,25 @@ impl<'a> Runs<'a> {
         self.runs.iter().filter(move |run| run.lane == lane)
     }
 
+    /// The newest run of each job and shard of a lane, in order of start: each has other cases. Only the division of the
+    /// newest run counts.
+    pub(super) fn newest(&self, lane: usize) -> Vec<&Run<'a>> {
+        let divided = self.of_lane(lane).next_back().and_then(Run::divided);
+        let mut newest = BTreeMap::new();
+        for run in self.of_lane(lane).filter(|run| run.divided() == divided) {
+            newest.insert(run.part(), run);
+        }
+        let mut newest: Vec<&Run<'a>> = newest.into_values().collect();
+        newest.sort_by_key(|run| run.view.started);
+        newest
+    }
+
+    /// Shards of the newest division of a lane that have no run.
+    pub(super) fn lost_shards(&self, lane: usize) -> Vec<String> {
+        let shards = self.newest(lane).into_iter().filter_map(|run| Some(((), run.part().1?)));
+        shards::lost(shards).into_iter().map(|(_, shard)| shard).collect()
+    }
+
     /// Start and verdict of each run of a lane, including runs that have only a history entry.
     pub(super) fn ends(&self, lane: usize) -> Vec<(&'a str, Exit)> {
         let here = self.of_lane(lane).map(|run| (run.view.started, run.exit));
@@ -177,6 +201,17 @@ impl<'a> Run<'a> {
         Run { exit: verdict::exit(&record.events), record, view, lane, slug, anchors, logs, timelines }
     }
 
+    /// The job and the shard.
+    fn part(&self) -> (Option<&'a str>, Option<&'a str>) {
+        let job = self.view.run.and_then(|run| run.job.as_ref());
+        (job.map(|job| job.id.as_str()), self.view.run.and_then(|run| run.shard.as_deref()))
+    }
+
+    /// The number of shards, as text.
+    fn divided(&self) -> Option<&'a str> {
+        self.part().1.and_then(|shard| shard.split_once('/')).map(|(_, of)| of)
+    }
+
     /// How long the run took.
     pub(super) fn time(&self) -> String {
         self.view.finished.map_or_else(|| "unfinished".into(), |(_, seconds)| duration(seconds))
@@ -205,22 +240,33 @@ impl Lane {
         }
     }
 
-    /// The history entries of this lane. Entries do not name the store behind kine, so only lanes on etcd have entries.
-    fn past<'a>(&self, entries: &'a [Entry], runs: &[Run<'_>]) -> Vec<(&'a str, Exit)> {
-        let executed = |entry: &Entry| match (entry.accelerator.as_deref(), entry.mode.as_deref()) {
-            (Some(accelerator), _) => accelerator == self.accelerator,
-            (None, Some("native")) => self.accelerator == "native",
-            (None, Some(_)) => self.accelerator == "user mode",
-            (None, None) => false,
-        };
+    /// Whether the newest run of this architecture, provider and store is in this lane.
+    fn is_newest(&self, lanes: &[Lane], runs: &[Run<'_>]) -> bool {
+        runs.iter().rev().map(|run| &lanes[run.lane]).find(|lane| self.is_beside(lane)) == Some(self)
+    }
+
+    fn is_beside(&self, other: &Lane) -> bool {
+        other.arch == self.arch && other.provider == self.provider && other.store == self.store
+    }
+
+    /// The history entries of this lane, for the newest lane also those of runs that did not boot. Entries do not name
+    /// the store behind kine, so only lanes on etcd have entries.
+    fn past<'a>(&self, entries: &'a [Entry], runs: &[Run<'_>], is_newest: bool) -> Vec<(&'a str, Exit)> {
         let version = |entry: &Entry| entry.versions.get("kube-apiserver").map(|v| minor(v)).unwrap_or_default();
+        let booted = |entry: &Entry, accelerator: &str| {
+            accelerator == self.accelerator && version(entry) == self.kubernetes && entry.versions.contains_key("etcd")
+        };
+        let executed = |entry: &Entry| match (entry.accelerator.as_deref(), entry.mode.as_deref()) {
+            (Some(accelerator), _) => booted(entry, accelerator),
+            (None, Some(_)) if entry.is_native() => booted(entry, "native"),
+            (None, Some(_)) => booted(entry, "user mode"),
+            (None, None) => is_newest,
+        };
         let own = |entry: &&Entry| {
             self.store == "etcd"
-                && entry.versions.contains_key("etcd")
                 && entry.arch == self.arch
                 && entry.provider == self.provider
                 && executed(entry)
-                && version(entry) == self.kubernetes
                 && !runs.iter().any(|run| run.id() == entry.run)
         };
         let exit = |entry: &Entry| serde_json::from_value(entry.verdict.clone().into()).unwrap_or(Exit::Internal);
@@ -247,8 +293,7 @@ fn lanes(views: &[&View<'_>]) -> (Vec<Lane>, Vec<usize>) {
     let booted: Vec<Lane> = views.iter().map(|view| Lane::of(view)).filter(|l| !l.accelerator.is_empty()).collect();
     let of = |view: &&View<'_>| {
         let lane = Lane::of(view);
-        let beside =
-            |other: &&Lane| other.arch == lane.arch && other.provider == lane.provider && other.store == lane.store;
+        let beside = |other: &&Lane| lane.is_beside(other);
         if lane.accelerator.is_empty() { booted.iter().rev().find(beside).cloned().unwrap_or(lane) } else { lane }
     };
     let each: Vec<Lane> = views.iter().map(of).collect();

@@ -251,6 +251,33 @@ fn newest_run_that_broke_before_its_cases_is_reported() {
     assert!(page.contains("but not the newest run in 1 of 1 environments."), "{page}");
 }
 
+/// Shard 2 of 2 began later and is green.
+#[test]
+fn shard_that_broke_before_its_cases_is_not_hidden_by_another_one() {
+    use ::model::{Exit, Outcome};
+    let shard = |index: u32, mut events: Vec<Event>| {
+        let run = fixture::info_of(&mut events);
+        (run.id, run.started) = (format!("shard-{index}"), format!("2026-11-21T10:00:0{index}.000Z"));
+        run.shard = Some(format!("{index}/2"));
+        record(events)
+    };
+    let whole = || vec![fixture::run()[5].clone(), fixture::planned(1), fixture::case("watch.a", Outcome::Passed)];
+    let green = || [vec![fixture::started()], whole(), vec![fixture::finished(Exit::Ok)]].concat();
+    let boot = fixture::phase("boot", Outcome::errored("boot", "etcd ended"));
+    let broken = vec![fixture::started(), boot, fixture::finished(Exit::Infrastructure)];
+    let page = |records: &[Record]| {
+        let files = built(records);
+        check(&files);
+        String::from_utf8(files["index.html"].clone()).unwrap()
+    };
+    assert!(page(&[shard(1, green()), shard(2, green())]).contains("All newest results are as expected.</p>"));
+    let shown = page(&[shard(1, broken), shard(2, green())]);
+    assert!(shown.contains("in 1 of 1 environments.") && shown.contains("infrastructure failed"), "{shown}");
+    let shown = page(&[shard(2, green())]);
+    assert!(shown.contains("in 1 of 1 environments.") && shown.contains("no result of shard 1/2"), "{shown}");
+    assert!(page(&[]).contains("The records contain no run."));
+}
+
 #[test]
 fn run_page_describes_the_machine() {
     let MachineInfo { kernel, .. } = fixture::machine();
@@ -351,6 +378,14 @@ fn history_entries_appear_as_verdicts_of_their_lane() {
     let after = shown(&old);
     let wanted = "Last 4 runs, oldest first: 2026-10-01 10:00 all as expected, 2026-10-02 10:00 infrastructure failed, 2026-11-21";
     assert!(after.len() == before.len() && after.iter().any(|title| title.starts_with(wanted)), "{after:?}");
+    // A run that did not boot belongs to the newest lane.
+    let broken = line("d", "2026-10-04T10:00:00Z", "infrastructure");
+    let titles = shown(&[Entry { mode: None, versions: BTreeMap::new(), ..broken }]);
+    assert_eq!(titles.iter().filter(|title| title.contains("2026-10-04 10:00 infrastructure failed")).count(), 1);
+    // An architecture without a record is named.
+    let gone = Entry { arch: "gone64".into(), ..line("e", "2026-10-05T10:00:00Z", "ok") };
+    let index = String::from_utf8(built_after(&[gone], &records())["index.html"].clone()).unwrap();
+    assert!(index.contains("have results of: gone64."), "{index}");
     // Entries of another lane, and an entry of a run with a record, do not appear.
     let elsewhere = |change: fn(&mut Entry)| {
         let mut entry = line("c", "2026-10-03T10:00:00Z", "ok");

@@ -26,10 +26,8 @@ pub(crate) struct Support {
     pub(crate) arches: Vec<Arch>,
     pub(crate) programs: Vec<Program>,
     pub(crate) projects: Vec<ProjectTable>,
-    /// The number of cases of level must in the suite.
-    pub(crate) musts: usize,
-    /// The ids of the checks of level must in the suite.
-    must_checks: BTreeSet<String>,
+    /// The cases of level must in the suite.
+    musts: BTreeSet<String>,
 }
 
 /// An architecture that gets a column, with or without evidence.
@@ -97,9 +95,9 @@ pub(crate) fn support(records: &[Record], known: &[Known], arches: &[Arch], tier
         }
     }
     let program = |((component, version), cells)| Program { component, version, cells };
-    let must = || known.iter().filter(|check| check.level == Level::Must);
-    let (musts, must_checks) = (must().map(|check| check.cases).sum(), must().map(|check| check.id.clone()).collect());
-    let mut support = Support { arches: arches.to_vec(), musts, must_checks, ..Support::default() };
+    let must = known.iter().filter(|check| check.level == Level::Must);
+    let musts = must.flat_map(|check| check.cases.iter().cloned()).collect();
+    let mut support = Support { arches: arches.to_vec(), musts, ..Support::default() };
     support.programs = programs.into_iter().map(program).collect();
     support.projects = tiers.projects.iter().map(|project| criteria::weigh(project, &support)).collect();
     support
@@ -177,11 +175,11 @@ impl Execution {
         tally
     }
 
-    /// The number of passed cases of these checks. Records also have cases that the suite does not have: those of
-    /// upstream's suite, and of removed checks.
-    fn passed_of(&self, checks: &BTreeSet<String>) -> usize {
-        let of_suite = self.results.iter().filter(|(case, _)| checks.contains(about::check_of(case)));
-        of_suite.filter(|(_, (_, outcome))| *outcome == Outcome::Passed).count()
+    /// Whether each of these cases passed. Records also have cases that the suite does not have: those of upstream's
+    /// suite, of removed checks and of renamed profiles.
+    fn has_passed(&self, cases: &BTreeSet<String>) -> bool {
+        let passed = |case: &String| matches!(self.results.get(case), Some((_, Outcome::Passed)));
+        cases.iter().all(passed)
     }
 
     /// `Must 96 of 97 passed; should 12 of 12 passed`; other outcomes are named.

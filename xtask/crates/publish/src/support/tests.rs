@@ -62,8 +62,8 @@ fn failure_emulator_or_missing_cases_prevent_shown() {
     assert_eq!(judged(green(), 1), "shown");
     assert_eq!(judged(green(), 2), "partly shown", "the suite has more cases");
     assert_eq!(judged(fixture::run(), 1), "not met");
-    // Upstream's specs and removed checks do not replace cases of the suite.
-    let others = ["upstream.[sig-api-machinery] a [Conformance]", "watch.removed"];
+    // Upstream's specs, removed checks and renamed profiles do not replace cases of the suite.
+    let others = ["upstream.[sig-api-machinery] a [Conformance]", "watch.removed", "watch.a[renamed]"];
     let others = others.map(|name| fixture::case(name, Outcome::Passed));
     assert_eq!(judged([green(), others.to_vec()].concat(), 2), "partly shown");
     let emulated = green().into_iter().map(|mut event| {

@@ -75,7 +75,8 @@ pub(crate) struct RunnerUpOptions {
     #[command(flatten)]
     pub(crate) make: MakeOptions,
     /// Start the agent on this machine
-    #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
+    #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "wait",
+        "keep_default_user", "packages", "job", "archive", "components"])]
     pub(crate) local: bool,
     /// Configuration of the agent, made elsewhere by `runner jit`; if the repository is not public, this machine needs
     /// no token

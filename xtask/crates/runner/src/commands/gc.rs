@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use cloud::compute::Compute;
-use cloud::{Fault, Kind, Session};
+use cloud::config::Access;
+use cloud::{Fault, Kind, Microversion, Session};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -38,7 +39,7 @@ struct OfCloud {
 struct Opened {
     name: String,
     session: Session,
-    newest: cloud::Microversion,
+    newest: Microversion,
     servers: Vec<gc::Server>,
 }
 
@@ -67,13 +68,19 @@ fn clean(
     cleaned: &mut Cleaned,
 ) -> Result<usize, Stop> {
     // List servers before runners: otherwise a server created in between would look like one without a runner.
-    let opened = opened(catalogue, home, options)?;
-    let runners = github.runners(None)?;
+    let opened = opened(catalogue, home, options, cleaned)?;
+    let scope = github.scope().to_string();
+    let mut runners = github.runners(None)?;
+    // A list of several pages lacks a runner if another one is deleted while it is read. Its server may have a job.
+    for cloud in &opened {
+        for name in gc::missing(&cloud.servers, &runners, &scope) {
+            runners.extend(github.runners(Some(&name))?);
+        }
+    }
     let now = Timestamp::now();
     let dry_run = options.access.output.dry_run;
     // Delete servers first: the decision about a server needs its runner.
     for cloud in &opened {
-        let scope = github.scope().to_string();
         let found = gc::servers(&cloud.servers, &runners, &scope, now, options.older);
         delete_servers(cloud, &found, dry_run, cleaned)?;
     }
@@ -121,18 +128,36 @@ fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &m
     Ok(())
 }
 
-fn opened(catalogue: &Catalogue, home: Option<&Path>, options: &GcOptions) -> Result<Vec<Opened>, Stop> {
+/// A cloud that does not answer keeps no other from being cleaned.
+fn opened(
+    catalogue: &Catalogue,
+    home: Option<&Path>,
+    options: &GcOptions,
+    cleaned: &mut Cleaned,
+) -> Result<Vec<Opened>, Stop> {
     let all = clouds::reachable(catalogue, &options.cloud, home, options.provider.as_deref())?;
     if all.is_empty() {
         progress::say("no cloud is configured (--os-cloud, OS_AUTH_URL or clouds.yaml): servers are not checked");
     }
-    let open = |(name, newest, access)| {
-        let session = Session::open(access)?;
-        let found = Compute::open(&session, newest)?.list(SERVER_RUNNER)?;
-        let servers = found.into_iter().filter_map(known).collect();
-        Ok(Opened { name, session, newest, servers })
-    };
-    all.into_iter().map(open).collect()
+    let mut opened = Vec::new();
+    for (name, newest, access) in all {
+        match open_cloud(&name, newest, access) {
+            Ok(cloud) => opened.push(cloud),
+            Err(fault) if fault.kind == Kind::Interrupted || options.access.output.dry_run => return Err(fault.into()),
+            Err(fault) => {
+                progress::say(&format!("failed to list the servers of {name}: {fault}"));
+                cleaned.failed.get_or_insert(Stop::from(fault).code());
+            }
+        }
+    }
+    Ok(opened)
+}
+
+fn open_cloud(name: &str, newest: Microversion, access: Access) -> Result<Opened, Fault> {
+    let session = Session::open(access)?;
+    let found = Compute::open(&session, newest)?.list(SERVER_RUNNER)?;
+    let servers = found.into_iter().filter_map(known).collect();
+    Ok(Opened { name: name.to_owned(), session, newest, servers })
 }
 
 /// The text says that the error is not from GitHub.

@@ -44,12 +44,24 @@ fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Stop> {
     let gitlab = gitlab(&options.access)?;
     let file = if options.access.output.dry_run { None } else { Some(Private::create(&options.out)?) };
     let work = || {
-        let created = gitlab.create(owner, &name, &tags)?;
+        let created = gitlab.create(owner, &name, &tags).inspect_err(|error| {
+            if error.may_be_done() {
+                progress::say(&format!(
+                    "warning: GitLab may have created the runner {name}: look for it in Settings, CI/CD, Runners, and \
+                     delete it"
+                ));
+            }
+        })?;
         let toml = gitlab.config_toml(&created, &name, &options.executor, &options.image);
         let kept = interrupt::check().map_err(Error::from);
         if let Err(error) = kept.and_then(|()| file.map_or(Ok(()), |file| file.write(&toml))) {
-            gitlab.for_teardown().delete(created.id)?;
-            progress::say(&format!("deleted runner {} again", created.id));
+            let id = created.id;
+            match gitlab.for_teardown().delete(id) {
+                Ok(_) => progress::say(&format!("deleted runner {id} again")),
+                Err(why) => progress::say(&format!(
+                    "warning: runner {id} may still exist; `cargo xtask runner gitlab rm {id}` removes it: {why}"
+                )),
+            }
             return Err(error.into());
         }
         progress::say(&format!(

@@ -28,8 +28,13 @@ pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Stop> {
         let kept = kept.and_then(|()| file.map_or(Ok(()), |file| file.write(&made.config)));
         if let Err(error) = kept {
             // Without its configuration, the runner can never start.
-            github.for_teardown().delete(made.runner.id)?;
-            progress::say(&format!("deleted {} again", made.runner));
+            match github.for_teardown().delete(made.runner.id) {
+                Ok(_) => progress::say(&format!("deleted {} again", made.runner)),
+                Err(why) => progress::say(&format!(
+                    "warning: {} may still exist; `cargo xtask runner rm` removes it: {why}",
+                    made.runner
+                )),
+            }
             return Err(error.into());
         }
         let out = options.out.display();

@@ -24,6 +24,7 @@ use targets::Catalogue;
 use super::{Stop, machine, userdata};
 use crate::args::RunnerUpOptions;
 use crate::github::{Github, Jit, JitRequest};
+use crate::plain::plain_lines;
 use crate::{Error, policy};
 
 const UNPACK: Duration = Duration::from_secs(300);
@@ -145,7 +146,8 @@ fn serve(paths: &Paths, agent: &Agent, jit: &Secret, minutes: u32) -> Result<Str
     if ended.is_err() {
         agent_run.stop();
     }
-    let last = tail(&log, LAST_LINES);
+    // The agent prints names from workflows.
+    let last = plain_lines(&tail(&log, LAST_LINES));
     let status = ended?;
     match status.code() {
         Some(0) => {

@@ -45,7 +45,7 @@ impl Github {
             return Ok(Vec::new());
         }
         let call = self.look(&["actions", "runner-groups"], self.scope().needs());
-        self.pages(&call, |page: GroupPage| (page.runner_groups, page.total_count))
+        self.pages(&call, |page: GroupPage| (page.runner_groups, Some(page.total_count)))
     }
 
     /// The id of the group with this name or id; a repository has only one.
@@ -69,16 +69,18 @@ impl Github {
     pub fn queued_jobs(&self) -> Result<Vec<Queued>, Error> {
         if matches!(self.scope, Scope::Org(_)) {
             return Err(Error::Config(
-                "waiting jobs can only be listed for a repository: give --repo OWNER/NAME".into(),
+                "waiting jobs can only be listed for a repository: give --repo OWNER/NAME, or with --org --jobs-of \
+                 OWNER/NAME"
+                    .into(),
             ));
         }
         let mut queued: Vec<Queued> = Vec::new();
         for status in WAITING {
             let call = self.look(&["actions", "runs"], READ_ACTIONS).asking("status", status);
-            for run in self.pages(&call, |page: RunPage| (page.workflow_runs, page.total_count))? {
+            for run in self.pages(&call, |page: RunPage| (page.workflow_runs, Some(page.total_count)))? {
                 let call = self.look(&["actions", "runs", &run.id.to_string(), "jobs"], READ_ACTIONS);
                 let call = call.asking("filter", "latest");
-                let jobs = self.pages(&call, |page: JobPage| (page.jobs, page.total_count))?;
+                let jobs = self.pages(&call, |page: JobPage| (page.jobs, Some(page.total_count)))?;
                 queued.extend(jobs.into_iter().map(|job| Queued { job, run: run.clone() }));
             }
         }

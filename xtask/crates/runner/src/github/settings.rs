@@ -79,7 +79,7 @@ impl Github {
     /// protected, unless rules name it.
     pub fn required_checks(&self, name: &str) -> Result<BTreeSet<String>, Error> {
         let call = self.look(&["rules", "branches", name], READ_METADATA);
-        let rules = self.pages(&call, |page: Vec<Rule>| (page, usize::MAX))?;
+        let rules = self.pages(&call, |page: Vec<Rule>| (page, None))?;
         let of_rules = rules.into_iter().filter(|rule| rule.kind == "required_status_checks");
         let of_rules = of_rules.flat_map(|rule| rule.parameters.required_status_checks).map(|check| check.context);
         let mut checks: BTreeSet<String> = of_rules.collect();
@@ -93,7 +93,7 @@ impl Github {
         let mut names = BTreeSet::new();
         for list in ["variables", "organization-variables"] {
             let call = self.look(&["actions", list], READ_VARIABLES);
-            let page = |page: VariablePage| (page.variables, page.total_count);
+            let page = |page: VariablePage| (page.variables, Some(page.total_count));
             names.extend(self.pages(&call, page)?.into_iter().map(|variable| variable.name));
         }
         Ok(names)

@@ -1,5 +1,6 @@
 //! The components of a case's profile.
 
+mod held;
 mod on_demand;
 mod paused;
 mod variant;

@@ -63,6 +63,7 @@ fn sizes(catalogue: &Catalogue) -> Result<Exit, Failure> {
 
 fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()));
+    let lock = |arch: &str| read(&data.join(format!("architectures/{arch}.lock")));
     let shell = Shell::new()?;
     let rustc = exec(cmd!(shell, "rustc --version"), ASK)?.stdout;
     // If no Go is installed or it is too old, the Go of the lock is fetched.
@@ -72,7 +73,7 @@ fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys
         host,
         components: &components(data)?,
         target: &read(&data.join(format!("architectures/{arch}.yaml")))?,
-        packages: &read(&data.join(format!("architectures/{arch}.lock")))?,
+        packages: &format!("{}{}", lock(arch)?, lock(host)?),
         go: &format!("{}{go}", read(&data.join("go.lock"))?),
         profiles: &read(&data.join("profiles.yaml"))?,
         cargo: &read(&root.join("Cargo.lock"))?,

@@ -193,6 +193,15 @@ fn only_a_called_workflow_takes_a_matrix_from_its_inputs() {
     }
 }
 
+#[test]
+fn labels_of_a_matrix_in_the_workflow_itself_are_refused() {
+    let text = "on: push\npermissions: {}\nconcurrency: {group: a}\njobs:\n  run:\n    runs-on: ${{ matrix.runs_on }}\n    \
+                timeout-minutes: 5\n    permissions: {}\n    strategy: {matrix: {runs_on: [self-hosted]}}\n    steps:\n      \
+                - run: cargo fmt\n";
+    let faults = faults(text);
+    assert!(faults.len() == 1 && faults[0].contains("job run: runs-on must be"), "{faults:?}");
+}
+
 /// A called workflow with a job that has write permission, and one additional step.
 fn writing(step: &str) -> Vec<String> {
     let text = format!(

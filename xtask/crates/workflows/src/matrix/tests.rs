@@ -273,9 +273,12 @@ fn changed_files_decide_the_jobs() {
         (&["README.md", "xtask/README.md", "LICENSE"][..], &[][..]),
         (&["targets/architectures/two.yaml"], &["two-native", "two-vm-quick"]),
         (
-            &["targets/architectures/two.lock", "targets/architectures/one.yaml", "a/README.md"],
-            &["one-native", "two-native", "two-vm-quick"],
+            &["targets/architectures/two.lock", "targets/architectures/three.yaml", "a/README.md"],
+            &["three-native", "three-user-quick", "two-native", "two-vm-quick"],
         ),
+        // Jobs of all architectures run on machines of this one, with the emulators in its lock.
+        (&["targets/architectures/one.lock"], EVERYTHING),
+        (&["targets/architectures/two.lock", "targets/architectures/one.yaml"], EVERYTHING),
         (&["targets/architectures/two.yaml", "xtask/src/main.rs"], EVERYTHING),
         (&["targets/profiles.yaml"], EVERYTHING),
         (&["targets/new.yaml"], EVERYTHING),

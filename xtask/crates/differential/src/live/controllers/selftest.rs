@@ -19,7 +19,7 @@ pub(super) fn run(
     factor: f64,
     options: &DifferentialOptions,
 ) -> anyhow::Result<Outcome> {
-    hunt("level of controllers", DEFECTS, options, |hunt| {
+    hunt("level of controllers", DEFECTS, factor, options, |hunt| {
         let proxies = tested.start_behind((hunt.defect.change)(), &stage.metrics, factor)?;
         let search = Search::new(stage, families, hunt.seed, hunt.bounds, hunt.first_run);
         let (found, _) = runtime.block_on(search.all(&hunt.phase));

@@ -15,7 +15,8 @@ use serde::Serialize;
 
 use prepare::{Key, Prepared};
 
-/// Differences in `compare.json`; a server that answers everything differently would fill the disk.
+/// Expected differences in `compare.json`, and as many others; a server that answers everything differently would fill
+/// the disk.
 const MOST: usize = 500;
 /// Differences that are shown on the terminal.
 const SHOWN: usize = 20;
@@ -50,10 +51,12 @@ pub(super) struct AnswerRow {
     cases: BTreeMap<String, usize>,
     /// The number of answers of both runs that were not compared, by reason.
     excluded: BTreeMap<&'static str, usize>,
-    /// The first 500.
+    /// The first 500 that are expected, and the first 500 others.
     differences: Vec<AnswerDifference>,
     different: usize,
     unexpected: usize,
+    /// Unexpected differences by case, all of them.
+    unexpected_of: BTreeMap<String, usize>,
 }
 
 /// A request with different answers.
@@ -125,9 +128,14 @@ impl AnswerRow {
     }
 
     fn add(&mut self, difference: AnswerDifference) {
+        let is_new = difference.expected.is_none();
+        let kept = if is_new { self.unexpected } else { self.different - self.unexpected };
         self.different += 1;
-        self.unexpected += usize::from(difference.expected.is_none());
-        if self.differences.len() < MOST {
+        if is_new {
+            self.unexpected += 1;
+            *self.unexpected_of.entry(difference.case.clone()).or_default() += 1;
+        }
+        if kept < MOST {
             self.differences.push(difference);
         }
     }
@@ -171,7 +179,9 @@ impl AnswerRow {
         let junit = |name: &String| {
             let of_case = self.differences.iter().filter(|d| d.case == *name && d.expected.is_none());
             let mut lines = of_case.flat_map(|difference| difference.lines(&self.first, &self.other));
-            let outcome = match lines.next() {
+            // After the first 500, only the numbers of differences are known.
+            let counted = || self.unexpected_of.get(name).map(|count| format!("{name}: {count} answers differ"));
+            let outcome = match lines.next().or_else(counted) {
                 Some(message) => Outcome::Failed { message, evidence: lines.collect() },
                 None => Outcome::Passed,
             };
@@ -307,6 +317,20 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(matches!(&row.junit()[0].outcome, Outcome::Failed { message, .. } if message.contains(PATCH)));
+    }
+
+    #[test]
+    fn no_case_with_a_difference_passes_in_junit_although_the_list_ends() {
+        let side = |content: &str| -> Vec<RecordedAnswer> {
+            let of = |number: usize| answer(&format!("PUT /api/v1/namespaces/n/secrets/{number}"), content);
+            let last = RecordedAnswer { client: "storage.y".into(), ..of(0) };
+            (0..=MOST).map(of).chain([last]).collect()
+        };
+        let row = compared(side("{}"), side("[]"), Known::default());
+        assert_eq!((row.different, row.differences.len()), (MOST + 2, MOST));
+        let cases = row.junit();
+        assert_eq!(cases.len(), 2);
+        assert!(cases.iter().all(|case| matches!(case.outcome, Outcome::Failed { .. })));
     }
 
     #[test]

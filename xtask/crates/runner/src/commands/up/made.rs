@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cloud::Session;
 use cloud::compute::{Compute, NewServer, Server};
+use cloud::{Kind, Session};
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::progress::{Phase, say};
 
@@ -13,6 +13,8 @@ use crate::github::{Github, Runner};
 
 /// Interval between requests to the cloud and to GitHub.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Time in which a server appears in Nova's list if its creation had no answer: Nova may still be at work.
+const APPEARS: Duration = Duration::from_secs(30);
 /// Deadline for the deletion of a server.
 const GONE: Duration = Duration::from_secs(120);
 
@@ -44,6 +46,8 @@ impl Made<'_> {
             Ok(Some(_)) => {}
             // An ephemeral runner disappears after its job, or if someone deletes it.
             Ok(None) => return hopeless(Stop::Remote(format!("{} is no longer registered", self.runner))),
+            // A start takes minutes, which an outage must not end: neither could be removed meanwhile.
+            Err(error) if error.is_outage() => return Probe::NotYet(error.to_string()),
             Err(error) => return hopeless(error.into()),
         }
         match self.nova.get(id) {
@@ -55,6 +59,7 @@ impl Made<'_> {
                     Probe::NotYet(format!("the server is {}, the runner offline", server.status))
                 }
             },
+            Err(fault) if fault.kind == Kind::Remote => Probe::NotYet(fault.text),
             Err(fault) => hopeless(fault.into()),
         }
     }
@@ -75,11 +80,25 @@ impl Made<'_> {
             }
             Err(error) => stays(&self.runner.to_string(), &error),
         }
-        match self.servers() {
+        match self.leftovers(why) {
             Ok(servers) => servers.iter().for_each(|id| self.delete(id)),
             Err(stop) => stays(&format!("a server {}", self.runner.name), &stop),
         }
         None
+    }
+
+    /// The servers to delete. Waits for one that may still appear.
+    fn leftovers(&self, why: &Stop) -> Result<Vec<String>, Stop> {
+        if !matches!(why, Stop::Cloud(fault) if fault.unsure) {
+            return self.servers();
+        }
+        let what = format!("a server {} to appear", self.runner.name);
+        let found = until(&what, APPEARS, LOOK_EVERY, OnInterrupt::Continue, || match self.servers() {
+            Ok(found) if found.is_empty() => Probe::NotYet("Nova lists none".into()),
+            Ok(found) => Probe::Ready(found),
+            Err(stop) => Probe::Hopeless(anyhow::Error::new(stop)),
+        });
+        Ok(found?)
     }
 
     fn delete(&self, id: &str) {

@@ -1,18 +1,13 @@
 //! Components that run only while a check needs them.
 
-use std::sync::Arc;
+use model::Action;
 
-use model::{Action, Control};
-
-use super::{CaseControl, blocking, restart};
+use super::held::Held;
+use super::{CaseControl, restart};
 use crate::error::CheckError;
 
 /// A component that was started for this case; dropping the value stops it.
-pub struct Started {
-    control: Arc<dyn Control>,
-    component: String,
-    runs: bool,
-}
+pub struct Started(Held);
 
 impl CaseControl {
     /// Starts a component of this profile that does not run by default, with some flags changed, as in
@@ -26,36 +21,20 @@ impl CaseControl {
             });
         }
         // Created before the start, so that a failed start is stopped, too.
-        let started = Started { control, component: name, runs: true };
-        started.apply(restart(flags)).await?;
+        let started = Started(Held::new(control, name, Action::Stop));
+        started.0.apply(restart(flags)).await?;
         Ok(started)
     }
 }
 
 impl Started {
     /// Stops the component.
-    pub async fn stop(mut self) -> Result<(), CheckError> {
-        self.apply(Action::Stop).await?;
-        self.runs = false;
-        Ok(())
+    pub async fn stop(self) -> Result<(), CheckError> {
+        self.0.undo().await
     }
 
     /// Restarts the component with some flags changed.
     pub async fn restart(&self, flags: &[(&str, &str)]) -> Result<(), CheckError> {
-        self.apply(restart(flags)).await
-    }
-
-    async fn apply(&self, action: Action) -> Result<(), CheckError> {
-        let (control, component) = (Arc::clone(&self.control), self.component.clone());
-        blocking(move || control.apply(&component, &action)).await
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if self.runs {
-            // The case was cut off. An error shows again at the next start of the component.
-            let _ = self.control.apply(&self.component, &Action::Stop);
-        }
+        self.0.apply(restart(flags)).await
     }
 }

@@ -3,24 +3,18 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use model::{Action, Control, ProfileInfo, VariantInfo};
+use model::{Action, ProfileInfo, VariantInfo};
 use tokio::sync::OnceCell;
 
 use super::super::{CaseState, Ctx, ProfileEnv};
-use super::blocking;
+use super::held::Held;
 use crate::error::CheckError;
 
 /// The context of the same case at a variant of the apiserver. The variant runs until the value is dropped.
 pub struct Variant {
     ctx: Ctx,
     /// Dropped after the context, whose requests need the server.
-    in_use: InUse,
-}
-
-/// The use of a component.
-struct InUse {
-    control: Arc<dyn Control>,
-    component: String,
+    in_use: Held,
 }
 
 impl Ctx {
@@ -44,9 +38,8 @@ impl Ctx {
         };
         let namespace = self.api.namespace().await?.to_owned();
         let control = self.control.require_control()?;
-        let in_use = InUse { control, component: format!("{}/kube-apiserver-{name}", profile.name) };
-        let (control, component) = (Arc::clone(&in_use.control), in_use.component.clone());
-        blocking(move || control.apply(&component, &Action::Use)).await?;
+        let in_use = Held::new(control, format!("{}/kube-apiserver-{name}", profile.name), Action::Release);
+        in_use.apply(Action::Use).await?;
         let profile = ProfileInfo { apiserver, flags, ..profile.clone() };
         let env = Arc::new(ProfileEnv { profile, ..ProfileEnv::clone(&self.env) });
         let state = CaseState::new(env, &format!("{}/{name}", self.client), self.seed, self.attempt);
@@ -68,7 +61,7 @@ impl Variant {
     /// The variant has no such flag.
     pub fn flag(&self, name: &str) -> Result<&str, CheckError> {
         let flag = self.ctx.profile().flags.get(name).map(String::as_str);
-        Ok(flag.ok_or_else(|| anyhow::anyhow!("{} has no flag --{name}", self.in_use.component))?)
+        Ok(flag.ok_or_else(|| anyhow::anyhow!("{} has no flag --{name}", self.in_use.component()))?)
     }
 }
 
@@ -77,12 +70,5 @@ impl Deref for Variant {
 
     fn deref(&self) -> &Ctx {
         &self.ctx
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        // An error shows again at the next use of the component.
-        let _ = self.control.apply(&self.component, &Action::Release);
     }
 }
