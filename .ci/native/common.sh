@@ -54,6 +54,8 @@ build_archive() {
     rust=$(facts harness rust)
     [ -x "$tools/bin/cargo-zigbuild" ] || { python3 -m venv "$tools" &&
         "$tools/bin/pip" install --quiet --require-hashes --requirement workflows/zig.txt; }
+    # An archive of an earlier version would match the same pattern.
+    rm -f "$dist"/archproof-*-"$arch".tar.gz
     rustup target add "$rust" || { rustup component add rust-src && std=(--build-std); }
     cargo xtask dist --host "$arch" --tools "$tools/bin" --out "$dist" "${std[@]}"
 }

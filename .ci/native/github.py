@@ -34,6 +34,8 @@ class Github:
         self.runner = None
         self.url = None
         self.downloads = []
+        # Whether an agent asked for a job, which it may not get.
+        self.asked = False
         self.log = b""
         self.leaks = None
         self.results = {}
@@ -81,6 +83,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """The interface of `agent.py`. Each request is sent with the token of the configuration."""
         github = self.server.github
         if path == "/agent/job":
+            github.asked = True
             # One job: a second agent gets none.
             script, github.job = github.job, None
             if script is None:

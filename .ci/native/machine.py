@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -33,13 +34,16 @@ SHORT = 5
 DEVICES = ["virtio-rng-pci", "virtio-net-pci,netdev=net,romfile=", "virtio-blk-pci,drive=root",
            "virtio-blk-pci,drive=data"]
 
-# The checks of a machine that a job can make; a line of output for each.
+# The checks of a machine that a job can make. `bash -e` ignores the failure of a command after `!` or in `echo "$(...)"`.
 CHECKS = """
 test "$(id -un)" = runner
-! sudo -n true 2>/dev/null
-! touch "$ARCHPROOF_ROOT/x" 2>/dev/null
+test -x "$ARCHPROOF_ROOT/archproof"
+! sudo -n true 2>/dev/null || { echo 'the job can become root'; exit 1; }
+! touch "$ARCHPROOF_ROOT/x" 2>/dev/null || { echo 'the job can change the harness'; exit 1; }
 test ! -e /etc/archproof-runner.env
-echo "node $(node --version), git $(git --version | cut -d' ' -f3), $(uname -rm), page size $(getconf PAGESIZE)"
+node=$(node --version)
+git=$(git --version)
+echo "node $node, ${git#git version }, $(uname -rm), page size $(getconf PAGESIZE)"
 """
 
 # In the background: `systemd-run` waits for the basic system, for which cloud-init does not wait.
@@ -47,16 +51,27 @@ INHIBITED = """#cloud-config
 bootcmd:
 - [sh, -c, 'systemd-run --unit=update systemd-inhibit --what=shutdown --mode=block --why=update sleep infinity &']
 """
+# Waits for that program: without it every machine powers itself off.
+UNTIL_INHIBITED = """
+for try in $(seq 300); do
+    systemd-inhibit --list | grep -q update && exit 0
+    sleep 1
+done
+echo 'no program asks the machine to stay on'
+exit 1
+"""
 
 
 class Case:
     """A change to a machine that works, and what must come of it."""
 
-    def __init__(self, about, job=None, options=(), wrong=(), agent=None, stalled=None, vendor=None,
+    def __init__(self, about, job=None, last="components", options=(), wrong=(), agent=None, stalled=None, vendor=None,
                  minutes=60, code=None):
         self.about = about
-        # None: the job must not begin.
+        # None: no agent may ask for a job.
         self.job = job
+        # The last download: a machine that fails at an earlier step has not tested this case.
+        self.last = last
         self.options = list(options)
         # The digests that are wrong.
         self.wrong = set(wrong)
@@ -73,19 +88,20 @@ class Case:
 
 CASES = {
     "job-passes": Case("a small job passes", job=CHECKS, code=0),
-    "package": Case("a package does not exist", options=["--package", "archproof-missing"]),
-    "agent-digest": Case("the agent has another digest", wrong=["agent"]),
-    "agent-missing": Case("the agent's archive has no program", agent=""),
+    "package": Case("a package does not exist", options=["--package", "archproof-missing"], last=None),
+    "agent-digest": Case("the agent has another digest", wrong=["agent"], last="agent"),
+    "agent-missing": Case("the agent's archive has no program", agent="", last="agent"),
     "agent-fails": Case("the agent exits with 3", agent="#!/bin/sh\necho 'this agent fails'\nexit 3\n"),
     "agent-broken": Case("the agent's program cannot be executed", agent="#!/no/interpreter\n"),
-    "archive-digest": Case("the archive of the harness has another digest", wrong=["archive"]),
+    "archive-digest": Case("the archive of the harness has another digest", wrong=["archive"], last="archive"),
     "components-digest": Case("the list of components has another digest", wrong=["components"]),
     "job-fails": Case("the job exits with 7", job="exit 7", code=7),
     "job-hangs": Case("the job takes longer than the machine's minutes", job="trap '' TERM; sleep 100000",
                       minutes=SHORT),
     # As a package manager does that updates the machine at this time.
-    "power-off-inhibited": Case("a program asks the machine to stay on", job="exit 0", code=0, vendor=INHIBITED),
-    "download-stalls": Case("the server of the archive stops answering", stalled="archive", minutes=SHORT),
+    "power-off-inhibited": Case("a program asks the machine to stay on", job=UNTIL_INHIBITED, code=0, vendor=INHIBITED),
+    "download-stalls": Case("the server of the archive stops answering", stalled="archive", minutes=SHORT,
+                            last="archive"),
 }
 
 
@@ -284,12 +300,27 @@ class Rehearsal:
             faults.append(f"QEMU ended with {reason}, not because the machine powered itself off")
         if github.code != expected:
             faults.append(f"the job ended with {github.code}, not with {expected}")
-        if (github.leaks is not None) != job:
-            faults.append("the job did not begin" if job else "the job began")
+        if github.asked != job:
+            faults.append("no agent asked for a job" if job else "an agent asked for a job")
+        if case:
+            faults += self.reached()
         if github.leaks:
             faults.append(f"the job can read the runner's configuration in {', '.join(github.leaks)}")
         if case is None:
             faults += self.results()
+        return faults
+
+    def reached(self):
+        """Whether the machine came as far as the case, and not further."""
+        case, faults = self.case, []
+        paths = {None: None, "agent": "/agent.tar.gz", "archive": "/archproof.tar.gz",
+                 "components": f"/components/components-{self.options.arch}.json"}
+        last = self.github.downloads[-1] if self.github.downloads else None
+        if last != paths[case.last]:
+            faults.append(f"the last download was {last}, not {paths[case.last]}")
+        on = time.monotonic() - self.begin
+        if case.minutes == SHORT and on < SHORT * 60:
+            faults.append(f"the machine powered itself off after {on:.0f} s, before its limit of {SHORT} minutes")
         return faults
 
     def results(self):
@@ -350,6 +381,9 @@ def main():
         parser.add_argument(f"--{name}", type=pathlib.Path)
     parser.add_argument("--case", choices=["all", *CASES])
     options, options.arguments = parser.parse_known_args()
+    # Without a handler, a signal ends this program at once, and QEMU goes on.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     names = list(CASES) if options.case == "all" else [options.case]
     passed = [rehearse(options, name) for name in names]
     print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")

@@ -315,7 +315,7 @@ pub(crate) struct ListOptions {
     #[command(flatten)]
     pub(crate) selection: SelectionOptions,
     /// Print a new targets/durations.yaml, computed from this run folder; may be repeated
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["checks", "level", "suites", "profiles", "json"])]
     pub(crate) durations: Vec<String>,
     /// Print the table as JSON
     #[arg(long)]

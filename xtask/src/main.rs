@@ -27,15 +27,19 @@ fn main() -> ExitCode {
     github::begin(&args.places.github);
     // Rust's own exit code for a panic is 101, which here means that a build failed.
     let ended = catch_unwind(|| start(args)).unwrap_or_else(|_| Ok(Exit::Internal.code()));
-    let code = match ended.and_then(|code| cli::printed().map(|()| code)) {
-        Ok(code) => code,
-        Err(Failure { exit, error }) => {
-            sys::progress::say(&format!("error: {error:#}"));
-            exit.code()
-        }
+    let tell = |Failure { exit, error }| {
+        sys::progress::say(&format!("error: {error:#}"));
+        exit.code()
     };
+    let code = after_output(ended.unwrap_or_else(tell), cli::printed().err().map(tell));
     github::end();
     ExitCode::from(code)
+}
+
+/// The exit code of a command that ended with `code`; `lost` is that of lost output. A disk that was full when the command
+/// printed its result must not turn a failure into one that a script repeats.
+fn after_output(code: u8, lost: Option<u8>) -> u8 {
+    if code == Exit::Ok.code() { lost.unwrap_or(code) } else { code }
 }
 
 /// Prints the panic as one message above the live line; any thread may call it.
@@ -115,4 +119,17 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
     ExitCode::from(exit.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_output_does_not_hide_a_failure() {
+        let [ok, lost, failed] = [Exit::Ok, Exit::Infrastructure, Exit::Conformance].map(Exit::code);
+        assert_eq!(after_output(ok, None), ok);
+        assert_eq!(after_output(ok, Some(lost)), lost);
+        assert_eq!(after_output(failed, Some(lost)), failed);
+    }
 }

@@ -89,8 +89,9 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
         boot.passed();
     }
     tell_booted(log, &booted.cluster.info, &booted.versions);
-    let expected =
-        Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &booted.versions);
+    // An entry may name one variant of an architecture.
+    let arch = job.target.label();
+    let expected = Expectations::new(job.expectations, &arch, job.provider.chosen.name(), job.store, &booted.versions);
     let sink = expected.sink(log);
     let order = &job.start_order;
     let tested = std::thread::scope(|scope| {

@@ -49,9 +49,10 @@ pub(crate) struct InspectOptions {
     pub(crate) kubernetes: Option<String>,
     /// Read the store at this revision
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) revision: i64,
     /// Show the bytes next to each field
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(crate) hex: bool,
     /// Show the fields without the types of the release, by their numbers
     #[arg(long)]

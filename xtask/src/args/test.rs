@@ -52,7 +52,7 @@ pub(crate) struct TestOptions {
     #[arg(long, conflicts_with_all = ["json", "clean_up"])]
     pub(crate) dry_run: bool,
     /// Remove the leftovers of a killed run, by its mark, or of all runs, including those in progress
-    #[arg(long, value_name = "MARK|all")]
+    #[arg(long, value_name = "MARK|all", conflicts_with_all = ["arch", "checks", "level", "suites", "profiles", "seed"])]
     pub(crate) clean_up: Option<String>,
     /// Print the run's record (run.json) on stdout
     #[arg(long, conflicts_with = "clean_up")]
@@ -146,6 +146,8 @@ mod tests {
             ("--kubeconfig k --factor 0", "from 1 to 1000"),
             ("--kubeconfig k --dry-run --json", "cannot be used with"),
             ("--kubeconfig k --dry-run --clean-up all", "cannot be used with"),
+            ("--kubeconfig k --clean-up all --arch riscv64", "cannot be used with"),
+            ("--kubeconfig k --clean-up all --check cc.", "cannot be used with"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");

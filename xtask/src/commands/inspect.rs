@@ -105,7 +105,6 @@ fn show(
     Ok(Exit::Ok)
 }
 
-/// The named profile, or the only one, or `default`.
 /// The types of the release. If they cannot be read, values are shown without them, and a message says so.
 fn told_schema(paths: &Paths, version: Option<&str>) -> Option<judge::schema::Schema> {
     let schema = release::schema(paths, version);
@@ -114,6 +113,7 @@ fn told_schema(paths: &Paths, version: Option<&str>) -> Option<judge::schema::Sc
     schema.ok()
 }
 
+/// The named profile, or the only one, or `default`.
 fn profile<'a>(kept: &'a Kept, name: Option<&str>) -> Result<&'a ProfileInfo, Failure> {
     let profiles = &kept.info.profiles;
     let names = || profiles.keys().cloned().collect::<Vec<String>>().join(", ");
@@ -151,7 +151,7 @@ async fn found(
     for info in &profile.stores {
         let store = Store::connect(info, limit).await?;
         if let Some(kv) = store.get(key, revision).await? {
-            // The lease may have expired in the meantime; then the key is gone, too.
+            // kine does not answer for a lease.
             let lease = if kv.lease == 0 { None } else { store.lease(kv.lease).await.ok() };
             return Ok(Some(Found { store: info.name.clone(), kv, lease, has_key: true }));
         }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use boot::Booted;
 use cli::{Failure, OrExit, Paths};
 use model::{ClusterInfo, Exit};
 use serde::{Deserialize, Serialize};
@@ -29,21 +30,21 @@ pub(crate) struct Kept {
     /// The run's private folder.
     pub(crate) private: PathBuf,
     pub(crate) info: ClusterInfo,
-    /// The version of kube-apiserver, if the command that started the cluster knew it.
+    /// The version of kube-apiserver, whose types decode stored values.
     #[serde(default)]
     pub(crate) kubernetes: Option<String>,
 }
 
 impl Kept {
     /// The record of a cluster that this process keeps.
-    pub(crate) fn here(name: &str, run: &RunDir, info: &ClusterInfo, claim: &Owner) -> Kept {
+    pub(crate) fn here(name: &str, run: &RunDir, booted: &Booted, claim: &Owner) -> Kept {
         Kept {
             name: name.to_owned(),
             keeper: claim.origin().to_string(),
             logs: run.logs(),
             private: run.private().to_owned(),
-            info: info.clone(),
-            kubernetes: None,
+            info: booted.cluster.info.clone(),
+            kubernetes: booted.versions.get("kube-apiserver").cloned(),
         }
     }
 

@@ -66,8 +66,9 @@ fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
     verdicts
 }
 
-/// The verdict, unless only the run itself knew more: a failure that it expected stays expected. If the traffic was cut
-/// short, which the history does not say, the history can only accuse.
+/// The verdict, unless only the run itself knew more: a failure that it expected stays expected, and a pass that it did
+/// not expect stays unexpected. If the traffic was cut short, which the history does not say, the history can only
+/// accuse.
 fn judged(outcome: Outcome, recorded: Option<&Outcome>) -> Outcome {
     match (outcome, recorded) {
         (Outcome::Failed { message, .. }, Some(known @ Outcome::ExpectedFailure { message: said, .. }))
@@ -76,6 +77,7 @@ fn judged(outcome: Outcome, recorded: Option<&Outcome>) -> Outcome {
             known.clone()
         }
         (failed @ Outcome::Failed { .. }, _) => failed,
+        (Outcome::Passed, Some(known @ Outcome::UnexpectedPass { .. })) => known.clone(),
         (_, Some(cut @ Outcome::Errored { phase, .. })) if phase == suite::TRAFFIC_PHASE => cut.clone(),
         (outcome, _) => outcome,
     }
@@ -152,6 +154,7 @@ mod tests {
         let cut = Outcome::errored(suite::TRAFFIC_PHASE, "the server was late");
         let failed = Outcome::failed("an event is lost");
         let expected_one = |message: &str| Outcome::ExpectedFailure { message: message.into(), issue: "i".into() };
+        let unexpected = Outcome::UnexpectedPass { issue: "i".into() };
         let (known, other) = (expected_one("an event is lost"), expected_one("an event came twice"));
         for (outcome, recorded, expected) in [
             (Outcome::Passed, Some(&cut), &cut),
@@ -160,6 +163,8 @@ mod tests {
             (failed.clone(), Some(&other), &failed),
             (Outcome::Passed, Some(&Outcome::errored("not exercised", "x")), &Outcome::Passed),
             (Outcome::Passed, Some(&failed), &Outcome::Passed),
+            (Outcome::Passed, Some(&unexpected), &unexpected),
+            (failed.clone(), Some(&unexpected), &failed),
             (Outcome::Passed, None, &Outcome::Passed),
         ] {
             assert_eq!(&judged(outcome, recorded), expected, "{recorded:?}");

@@ -60,10 +60,11 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
         return dry_run(&job, &request);
     }
     let run = RunDir::create(&paths.reports, &paths.cache, "existing").or_exit(Exit::Infrastructure)?;
-    let begin = Instant::now();
-    let connected = connect(&request, arch, &run);
+    // Before the run creates anything in the cluster: nothing would remove it if there is no room for a log.
     let log = EventLog::create(&run.events(), Some(console(paths, (options.quiet, options.verbose), &run)));
     let log = Arc::new(log.or_exit(Exit::Infrastructure)?);
+    let begin = Instant::now();
+    let connected = connect(&request, arch, &run);
     let found = connected.as_ref().map_or(arch, |existing| Some(&existing.cluster.info.arch));
     log.append(Event::RunStarted { at: now(), run: info(&job, &run, found.unwrap_or("unknown")) });
     let ticker = Ticker::start(&log);
@@ -75,7 +76,10 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     if options.json {
         print(&report::run_json(&events));
     }
-    Ok(worse(exit, recorded.and(written)?))
+    match recorded.and(written) {
+        Ok(written) => Ok(worse(exit, written)),
+        Err(failure) => Err(Failure { exit: worse(exit, failure.exit), ..failure }),
+    }
 }
 
 fn store(options: &TestOptions) -> Option<StoreAccess> {
@@ -111,11 +115,11 @@ fn clean_up(paths: &Paths, request: &Request<'_>, which: &str) -> Result<Exit, F
 /// Connects to the cluster; an error if it has another architecture than requested, or if the store is not its store.
 fn connect(request: &Request<'_>, arch: Option<&str>, run: &RunDir) -> anyhow::Result<Existing> {
     let existing = existing::connect(request, run.private())?;
-    let suits = suits(&existing, arch).and_then(|()| is_its_store(&existing));
-    if suits.is_err() {
-        existing.end()?;
+    let Err(why) = suits(&existing, arch).and_then(|()| is_its_store(&existing)) else { return Ok(existing) };
+    match existing.end() {
+        Ok(()) => Err(why),
+        Err(left) => Err(why.context(format!("{left:#}"))),
     }
-    suits.map(|()| existing)
 }
 
 fn suits(existing: &Existing, arch: Option<&str>) -> anyhow::Result<()> {
@@ -189,7 +193,7 @@ fn tested(
     after_teardown(tested, ended)
 }
 
-/// Reports the phase `connect` after its end, because the log did not exist earlier.
+/// Reports the phase `connect` after its end: the log begins with the architecture, which only the cluster knows.
 fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &EventLog) -> Result<Existing, Exit> {
     let phase = || "connect".to_owned();
     log.append(Event::PhaseStarted { at: now(), phase: phase() });

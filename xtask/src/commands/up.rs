@@ -113,8 +113,12 @@ fn detach(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     let kept = match ready {
         Ok(kept) => kept,
         Err(error) => {
-            stop(keeper_process.identity, OnInterrupt::Continue).or_exit(Exit::Infrastructure)?;
+            // Before the stop: a keeper that is stopped here reports an interrupt, which no user made.
             let exit = keeper_process.ended().flatten().map_or(Exit::Infrastructure, exit_of);
+            if let Err(left) = stop(keeper_process.identity, OnInterrupt::Continue) {
+                let down = with_name("down", &options.name);
+                progress::say(&format!("the keeper still runs, stop it with `{down}`: {left:#}"));
+            }
             return Err(anyhow::Error::from(error)).or_exit(exit);
         }
     };
@@ -152,8 +156,7 @@ fn keep(
         ));
     }
     booted.wake_all().or_exit(Exit::Infrastructure)?;
-    let kubernetes = artifacts.by_component.get("kube-apiserver").map(|built| built.version.clone());
-    let kept = Kept { kubernetes, ..Kept::here(&options.name, &run, &booted.cluster.info, &claim) };
+    let kept = Kept::here(&options.name, &run, &booted, &claim);
     kept.write(paths).or_exit(Exit::Infrastructure)?;
     tell(&kept, options.json)?;
     let ended = stay(&booted);

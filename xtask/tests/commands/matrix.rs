@@ -179,8 +179,15 @@ fn like_ci_runs_the_command_of_a_job() {
     let id = format!("{foreign}-build");
     std::fs::create_dir(place.root.join("empty")).unwrap();
     let source = format!("prebuilt:{}", place.root.join("empty").display());
-    run(&place, &[], &["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source]).expect(101, &["neither"]);
+    let failing = ["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source];
+    run(&place, &[], &failing).expect(101, &["neither"]);
     assert!(place.runs().is_empty());
+    // Nor does it leave that of an earlier build.
+    let record = place.reports().join(&id).join("build.json");
+    std::fs::create_dir_all(record.parent().unwrap()).unwrap();
+    std::fs::write(&record, "{}").unwrap();
+    run(&place, &[], &failing).expect(101, &["neither"]);
+    assert!(!record.exists());
 }
 
 /// A copy of the target data in which this machine's architecture has jobs on self-hosted machines.

@@ -41,7 +41,7 @@ pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
 
 fn subject(events: &[Event]) -> Option<Subject> {
     let RunInfo { arch, provider, sources, shard, job, host, command, .. } = info(events)?;
-    // The last word of the host is its machine, of the emulator's host in an emulator.
+    // The last word of the host is its machine. In an emulator, that is the machine of the emulator.
     let machine = || format!("host {}", host.split_whitespace().next_back().unwrap_or_default());
     let place = job.as_ref().map_or_else(machine, |job| format!("job {}", job.id));
     Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), place, named(command)))

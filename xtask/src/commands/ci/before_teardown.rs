@@ -57,7 +57,7 @@ fn keep(context: &RunContext<'_>, booted: &Booted, run: &RunDir) -> anyhow::Resu
     let name = run.id().replace('/', ".");
     std::fs::create_dir_all(paths.clusters())?;
     let claim = kept::claim(paths, &name, kept::KEEPER).map_err(|failure| failure.error)?;
-    Kept::here(&name, run, &booted.cluster.info, &claim).write(paths)?;
+    Kept::here(&name, run, booted, &claim).write(paths)?;
     progress::say(&format!(
         "the VM stays up until Ctrl-C or `{}`; until then, use `{}` and `{}`",
         with_name("down", &name),

@@ -73,15 +73,23 @@ fn ci_job(options: &CiOptions, id: &str) -> CiJob {
 /// Writes a record, because the gate counts jobs by their records.
 fn built(paths: &Paths, job: &BuildOptions, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
     let job = BuildOptions { sources: options.sources.clone(), dry_run: options.dry_run, ..job.clone() };
-    let exit = build::run(paths, &job)?;
     if job.dry_run {
-        return Ok(exit);
+        return build::run(paths, &job);
     }
     let folder = paths.reports.join(id);
+    // If this build fails, the record of an earlier one would count for it.
+    if let Err(error) = std::fs::remove_file(folder.join(BuildRecord::FILE))
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        let failed = format!("failed to remove the earlier record in {}", folder.display());
+        return Err(anyhow::Error::from(error).context(failed)).or_exit(Exit::Infrastructure);
+    }
+    let exit = build::run(paths, &job)?;
     let record = BuildRecord { job: ci_job(options, id), arch: job.arch.join(","), exit: exit.code() };
     let text = serde_json::to_string(&record).map_err(anyhow::Error::from)?;
-    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join(BuildRecord::FILE), text));
-    written.with_context(|| format!("failed to write {}", folder.display())).or_exit(Exit::Infrastructure)?;
+    let created = std::fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()));
+    let written = created.and_then(|()| report::replace(&folder, BuildRecord::FILE, text.as_bytes()));
+    written.or_exit(Exit::Infrastructure)?;
     if paths.github.is_some() {
         github::set(paths.github.as_ref(), &[("exit", exit.code().to_string())])?;
     }

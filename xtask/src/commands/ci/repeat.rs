@@ -37,10 +37,13 @@ fn start(context: &RunContext<'_>, targets: &[&Target]) -> String {
     if context.options.provider.cluster == ClusterArg::Node {
         command.push_str(" --cluster node");
     }
+    if let Some(image) = &context.options.provider.image {
+        command.push_str(&format!(" --image {}", quoted(image)));
+    }
     for (set, source) in context.options.sources.by_set() {
         // Without the option, the client follows Kubernetes.
         if source != Source::Module(None) || set == "client" {
-            command.push_str(&format!(" --{set} {source}"));
+            command.push_str(&format!(" --{set} {}", quoted(&source.to_string())));
         }
     }
     if context.options.sources.store() != StoreKind::Etcd {

@@ -47,7 +47,7 @@ struct Lease {
     /// Whether a server was asked; a file has only the number.
     #[serde(skip)]
     asked: bool,
-    /// Seconds left, and seconds at the grant; `None` if the lease is gone.
+    /// Seconds left, and seconds at the grant; -1 and 0 for a lease that is gone, `None` if the store does not say.
     ttl: Option<i64>,
     granted: Option<i64>,
     keys: Option<usize>,
@@ -121,7 +121,10 @@ impl Shown {
 
     /// Text for people; `value` is the stored value, and `hex` shows its bytes.
     pub(super) fn text(&self, value: &[u8], schema: Option<&Schema>, hex: bool) -> String {
-        // Names in the store could control the terminal.
+        visible(&self.lines(value, schema, hex))
+    }
+
+    fn lines(&self, value: &[u8], schema: Option<&Schema>, hex: bool) -> String {
         let mut text = format!("{} ({})\n", self.key.escape_debug(), self.store);
         if self.mod_revision > 0 {
             text += &format!(
@@ -180,7 +183,7 @@ fn object(value: &[u8], schema: Option<&Schema>) -> Result<Option<Decoded>, Stri
     }
 }
 
-/// Whether a terminal shows it as it is: other bytes could control the terminal.
+/// Whether a terminal shows it as it is.
 fn is_readable(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !"\n\r\t".contains(c)))
 }
@@ -199,11 +202,62 @@ fn word(encoding: Encoding) -> &'static str {
 impl Lease {
     fn line(&self) -> String {
         match (self.ttl, self.granted, self.keys) {
+            // https://github.com/etcd-io/etcd/blob/v3.6.10/server/etcdserver/api/v3rpc/lease.go
+            (Some(ttl), ..) if ttl < 0 => format!("  lease {}, which is gone\n", self.id),
             (Some(ttl), Some(granted), Some(keys)) => {
                 format!("  lease {}: {ttl} s left of {granted}, {keys} keys\n", self.id)
             }
-            _ if self.asked => format!("  lease {}, which is gone\n", self.id),
+            _ if self.asked => format!("  lease {}; the store does not say how long it lasts\n", self.id),
             _ => format!("  lease {}\n", self.id),
         }
+    }
+}
+
+/// The text with control characters as escapes: kinds, keys of maps and names of keys come from the store, and could control
+/// the terminal.
+fn visible(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if c.is_control() && !"\n\t".contains(c) {
+            shown.extend(c.escape_debug());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use suite::store::KeyValue;
+
+    use super::*;
+
+    fn shown(value: &[u8]) -> String {
+        let kv = KeyValue { key: "/a".into(), value: value.to_vec(), create_rev: 1, mod_rev: 2, version: 2, lease: 0 };
+        let found = Found { store: "main".into(), kv, lease: None, has_key: true };
+        Shown::of(&found, &Err("no keys".into()), true, None).text(value, None, false)
+    }
+
+    #[test]
+    fn bytes_of_the_store_do_not_control_the_terminal() {
+        for (value, part) in [
+            // A ConfigMap whose `metadata.labels` have a key with an escape sequence.
+            (&b"k8s\0\x12\x0d\x0a\x0b\x5a\x09\x0a\x04\x1b[2J\x12\x01x"[..], "\\u{1b}[2J"),
+            (b"k8s:enc:aescbc:v1:\x1b[2J:0123456789abcdef", "key \\u{1b}[2J"),
+            (b"a: b\rc\n", "a: b\\rc"),
+        ] {
+            let text = shown(value);
+            assert!(!text.contains(['\u{1b}', '\r']) && text.contains(part), "{text:?}");
+        }
+        assert_eq!(visible("ä\n\tb"), "ä\n\tb");
+    }
+
+    #[test]
+    fn lease_is_gone_only_if_the_store_says_so() {
+        let line = |ttl, granted, keys, asked| Lease { id: "7".into(), asked, ttl, granted, keys }.line();
+        assert_eq!(line(Some(5), Some(15), Some(1), true), "  lease 7: 5 s left of 15, 1 keys\n");
+        assert_eq!(line(Some(-1), Some(0), Some(0), true), "  lease 7, which is gone\n");
+        assert_eq!(line(None, None, None, true), "  lease 7; the store does not say how long it lasts\n");
+        assert_eq!(line(None, None, None, false), "  lease 7\n");
     }
 }

@@ -68,16 +68,16 @@ pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
 }
 
 /// A shell script that runs when this process ends without deleting its clusters. It deletes them, and restores the
-/// machine's values unless another run has clusters. If the engine has ended as well it does nothing: the notes stay
-/// for the next run.
+/// machine's values unless another run has clusters. If the engine has ended as well, or fails to delete them, the
+/// notes stay for the next run.
 pub(super) fn exit_hook(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
     let path = |path: PathBuf| quoted(&path.display().to_string());
     let containers: Vec<String> = names.iter().map(|name| quoted(&container(name))).collect();
     let emptying: Vec<String> = names.iter().map(|name| emptying(name)).collect();
     let notes: Vec<String> = names.iter().map(|name| path(file(cache, name))).collect();
     format!(
-        "docker version >/dev/null 2>&1 || exit; {}; docker rm --force --volumes {}; rm -f {}; ls {} | grep -q json || {{ \
-         docker run --rm --privileged --network=none --entrypoint /bin/bash {} -c {}; {}; }}",
+        "docker version >/dev/null 2>&1 || exit; {}; docker rm --force --volumes {} && rm -f {}; ls {} | grep -q \
+         '[.]json$' || {{ docker run --rm --privileged --network=none --entrypoint /bin/bash {} -c {}; {}; }}",
         emptying.join("; "),
         containers.join(" "),
         notes.join(" "),
@@ -218,5 +218,24 @@ mod tests {
             assert!(said.lines().any(|word| word == line), "`{line}` is missing in: {said}");
         }
         assert!(!file(&cache, "archproof-1-2-json").exists() && !root.join("made").exists());
+    }
+
+    #[test]
+    fn clean_up_keeps_the_note_of_a_cluster_that_docker_fails_to_remove() {
+        const NAME: &str = "archproof-1-2-default";
+        let scratch = Scratch::temporary("unremoved").unwrap();
+        let root = scratch.path();
+        fs::create_dir_all(root.join(FOLDER)).unwrap();
+        fs::write(file(root, NAME), "{}").unwrap();
+        let docker = scratch.write("docker", "#!/bin/sh\necho \"$1\" >>said; [ \"$1\" != rm ]\n");
+        fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let engine =
+            Engine { name: "Docker".into(), cgroup_v1: false, may_adjust_oom: false, sysctls: Vec::new(), free: 0 };
+        let script = exit_hook(root, &[NAME.to_owned()], &engine, "image");
+        let sh = Shell::new().unwrap();
+        sh.change_dir(root);
+        exec::run(cmd!(sh, "sh -c {script}").env("PATH", format!("{}:/usr/bin:/bin", root.display())), DELETE).unwrap();
+        assert!(file(root, NAME).exists());
+        assert_eq!(fs::read_to_string(root.join("said")).unwrap(), "version\nexec\nrm\n");
     }
 }

@@ -482,9 +482,11 @@ fn leave_alone(container: &str, keep_controllers: bool) -> anyhow::Result<()> {
     if !keep_controllers {
         others.push(CONTROLLER_MANAGER);
     }
+    // bash -e ignores a failure of `crictl ps` inside `for`; the Pods would stay. Its default time limit is two seconds.
     let script = format!(
-        "systemctl stop kubelet; systemctl stop kube-proxy.path kube-proxy 2>/dev/null || true; for id in $(crictl ps --quiet \
-         --name '^({})$'); do crictl stop --timeout {} $id >/dev/null; done; systemctl stop containerd",
+        "systemctl stop kubelet; systemctl stop kube-proxy.path kube-proxy 2>/dev/null || true; ids=$(crictl \
+         --timeout 60s ps --quiet --name '^({})$'); for id in $ids; do crictl stop --timeout {} $id >/dev/null; done; \
+         systemctl stop containerd",
         others.join("|"),
         GRACE.as_secs()
     );

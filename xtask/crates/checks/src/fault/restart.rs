@@ -57,8 +57,9 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "When apiserver and etcd run only a fifth of the time, no acknowledged write is lost, no watch \
                       has a gap, and writes still get through.",
         source: "etcd-io/etcd#16319, #16963, #17593 (robustness tests on slow machines)",
-        observed: "The same workload, while both processes are suspended (SIGSTOP) for 80 ms in every 100 ms (more on \
-                   slow machines), at least thirty times and until writes got through.",
+        observed: "The same workload, while both processes are suspended (SIGSTOP) for 80 ms in every 100 ms, at least \
+                   thirty times and until writes got through. A slow machine, which is slower than that already, gets \
+                   more time between two suspensions.",
         by_hand: "while kubectl create configmap runs in a loop: while true; do kill -STOP $(pidof etcd kube-apiserver); \
                   sleep 0.08; kill -CONT $(pidof etcd kube-apiserver); sleep 0.02; done",
         profiles: &["disruptive"],
@@ -121,8 +122,11 @@ pub(crate) async fn restart_after<T>(ctx: &Ctx, component: &str, met: impl Futur
     met
 }
 
-/// The least number of suspensions, the length of each, and the time between them. Both times grow with the slowdown: on
-/// an emulated machine a process that may run for 20 ms did not get the processor in that time, and stood still.
+/// The least number of suspensions, the length of each, and the time between them. That time grows with the slowdown, so
+/// that the processes do as much between two suspensions as on the reference machine.
+///
+/// On an emulated machine, a process that may run for 20 ms does not get the processor in that time. With a fifth of the
+/// time in larger pieces, handshakes between the two took longer than their 20 s, and nothing was written for minutes.
 const STOPS: usize = 30;
 const STOPPED: Duration = Duration::from_millis(80);
 const RUNNING: Duration = Duration::from_millis(20);
@@ -140,13 +144,13 @@ async fn slow_machine(ctx: &Ctx) -> Verdict {
         enough.store(true, Ordering::Relaxed);
         Ok(())
     };
-    let [stopped, running] = [STOPPED, RUNNING].map(|time| time.mul_f64(ctx.factor().max(1.0)));
+    let running = RUNNING.mul_f64(ctx.factor().max(1.0));
     let stutter = async {
         let mut stops = 0;
         while stops < STOPS || !enough.load(Ordering::Relaxed) {
             stops += 1;
             let (apiserver, etcd) = futures::try_join!(ctx.control.pause(APISERVER), ctx.control.pause(ETCD))?;
-            wait::pause(stopped).await;
+            wait::pause(STOPPED).await;
             futures::try_join!(apiserver.resume(), etcd.resume())?;
             wait::pause(running).await;
         }

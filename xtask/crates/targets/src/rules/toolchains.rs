@@ -23,6 +23,13 @@ pub(crate) fn toolchains(file: &mut Document<'_>, content: &Toolchains, architec
         if let Some(since) = since {
             file.require(ToolchainDefect::is_release(since), at!["defects", i, "since"], rule);
         }
+        if let (Some(since), Some(newest)) = (since, fixed.last())
+            && [since, newest].iter().all(|release| ToolchainDefect::is_release(release))
+        {
+            // Otherwise no release is affected, and `audit` would name none.
+            let older = numbers(since) < numbers(newest);
+            file.require(older, at!["defects", i, "since"], "must be older than the newest release of `fixed`");
+        }
         file.require(!fixed.is_empty(), at!["defects", i, "fixed"], "must have at least one release");
         for (j, good) in fixed.iter().enumerate() {
             file.require(ToolchainDefect::is_release(good), at!["defects", i, "fixed", j], rule);
@@ -30,6 +37,11 @@ pub(crate) fn toolchains(file: &mut Document<'_>, content: &Toolchains, architec
             file.require(ascends, at!["defects", i, "fixed", j], "must be of a newer minor than the release before it");
         }
     }
+}
+
+/// The numbers of a release, in the order in which releases are compared.
+fn numbers(release: &str) -> Vec<u32> {
+    release.split('.').filter_map(|number| number.parse().ok()).collect()
 }
 
 /// Major and minor of a release with three numbers.
