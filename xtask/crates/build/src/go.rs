@@ -144,7 +144,7 @@ impl Toolchain {
     }
 
     /// A digest of a toolchain that its version does not identify. A Go built from a working tree has the version of
-    /// its last commit, whatever was changed since: a run would test the program of an earlier compiler.
+    /// its last commit, also after further changes: a run would test the program of an earlier compiler.
     pub(crate) fn content(&self) -> anyhow::Result<Option<String>> {
         /// By GOROOT: reading it takes seconds, and every component asks.
         static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());

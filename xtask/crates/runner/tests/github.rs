@@ -276,7 +276,7 @@ fn required_checks_are_read_from_rulesets_and_branch_protection() {
     assert_eq!(github.variables().unwrap_err().code(), 3, "the variables of the organisation are not readable");
     fake.set("actions/organization-variables", json!({"total_count": 1, "variables": [{"name": "B", "value": ""}]}));
     assert_eq!(github.variables().unwrap(), ["A", "B"].map(String::from).into());
-    // GitHub's pages of variables have at most 30 items, whatever the request says.
+    // GitHub's pages of variables have at most 30 items, also if the request asks for more.
     for (first, end) in [(0, 30), (30, 31)] {
         let page: Vec<Value> = (first..end).map(|number| json!({"name": format!("V{number}")})).collect();
         let body = json!({ "total_count": 31, "variables": page }).to_string();
