@@ -68,13 +68,12 @@ mod tests {
 
     use super::*;
 
-    /// Writes down what it does, slowly.
+    /// Writes down what it does.
     #[derive(Default)]
-    struct Slow(Mutex<Vec<Action>>);
+    struct Recorded(Mutex<Vec<Action>>);
 
-    impl Control for Slow {
+    impl Control for Recorded {
         fn apply(&self, _component: &str, action: &Action) -> Result<(), ControlError> {
-            std::thread::sleep(Duration::from_millis(20));
             sys::lock(&self.0).push(action.clone());
             Ok(())
         }
@@ -122,16 +121,18 @@ mod tests {
 
     #[test]
     fn action_that_was_cut_off_does_not_follow_the_undoing() {
-        let control = Arc::new(Slow::default());
+        let control = Arc::new(Recorded::default());
         let runtime = runtime(1);
         runtime.block_on(async {
-            // The only thread is busy, so the action waits for it when it is cut off.
-            let busy = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(100)));
+            // The only thread is busy until `end` is sent, so the action waits for it when it is cut off.
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || ended.recv());
             let held = Held::new(control.clone(), "p/etcd-main".into(), Action::Resume);
             let cut = tokio::time::timeout(Duration::from_millis(10), held.apply(Action::Pause)).await;
             assert!(cut.is_err(), "the action was not cut off");
             drop(held);
-            busy.await.unwrap();
+            end.send(()).unwrap();
+            busy.await.unwrap().unwrap();
             // After the action, if it had not been dropped.
             tokio::task::spawn_blocking(|| ()).await.unwrap();
         });
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn change_is_undone_once() {
-        let control = Arc::new(Slow::default());
+        let control = Arc::new(Recorded::default());
         let held = || Held::new(control.clone(), "p/etcd-main".into(), Action::Resume);
         runtime(2).block_on(async {
             let first = held();
