@@ -242,10 +242,11 @@ impl Lane {
 
     /// Whether the newest run of this architecture, provider and store is in this lane.
     fn is_newest(&self, lanes: &[Lane], runs: &[Run<'_>]) -> bool {
-        runs.iter().rev().map(|run| &lanes[run.lane]).find(|lane| self.is_beside(lane)) == Some(self)
+        runs.iter().rev().map(|run| &lanes[run.lane]).find(|lane| self.has_subject_of(lane)) == Some(self)
     }
 
-    fn is_beside(&self, other: &Lane) -> bool {
+    /// Whether the two test the same, perhaps in another release or with another accelerator.
+    fn has_subject_of(&self, other: &Lane) -> bool {
         other.arch == self.arch && other.provider == self.provider && other.store == self.store
     }
 
@@ -293,8 +294,8 @@ fn lanes(views: &[&View<'_>]) -> (Vec<Lane>, Vec<usize>) {
     let booted: Vec<Lane> = views.iter().map(|view| Lane::of(view)).filter(|l| !l.accelerator.is_empty()).collect();
     let of = |view: &&View<'_>| {
         let lane = Lane::of(view);
-        let beside = |other: &&Lane| lane.is_beside(other);
-        if lane.accelerator.is_empty() { booted.iter().rev().find(beside).cloned().unwrap_or(lane) } else { lane }
+        let same = |other: &&Lane| lane.has_subject_of(other);
+        if lane.accelerator.is_empty() { booted.iter().rev().find(same).cloned().unwrap_or(lane) } else { lane }
     };
     let each: Vec<Lane> = views.iter().map(of).collect();
     let mut lanes = each.clone();
