@@ -35,6 +35,8 @@ pub(crate) struct Job<'a> {
     pub(crate) cases: Vec<suite::Case>,
     /// Cases whose control plane the provider cannot create, with what they need.
     pub(crate) unfit: Vec<(suite::Case, String)>,
+    /// Judges of other shards.
+    pub(crate) judged_elsewhere: Vec<suite::Case>,
     pub(crate) expectations: &'a [Expectation],
     /// Profiles in the order in which their control planes start.
     pub(crate) start_order: Vec<&'a str>,
@@ -136,7 +138,12 @@ fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result
     }
     phase(log, "suite", Exit::Infrastructure, || {
         let release = (job.release)(&booted.versions);
-        let plan = suite::Plan { cases: job.cases.clone(), unsupported: job.unfit.clone(), release };
+        let plan = suite::Plan {
+            cases: job.cases.clone(),
+            unsupported: job.unfit.clone(),
+            judged_elsewhere: job.judged_elsewhere.clone(),
+            release,
+        };
         suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
     })
 }

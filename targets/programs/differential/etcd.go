@@ -241,8 +241,11 @@ func evaluateSnapshot(in fileInput) (any, error) {
 			return nil, err
 		}
 		loaded, err := snapshotter.Load()
+		if err != nil {
+			return nil, err
+		}
 		return []any{filepath.Base(files[0]), contentDigest(content), loaded.GetMetadata().GetIndex(),
-			contentDigest(loaded.Data)}, err
+			contentDigest(loaded.Data)}, nil
 	})
 }
 

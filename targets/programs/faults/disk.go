@@ -21,7 +21,12 @@ import (
 
 // slowDisk executes the program. If the filter cannot be installed, it prints why, and the program gets a normal disk.
 func slowDisk(control string, program []string) error {
-	if err := filtered(control); err != nil {
+	isFiltered, err := filtered(control)
+	switch {
+	case isFiltered && err != nil:
+		// Each fsync of the program would fail, and the program would say that the disk is broken.
+		return fmt.Errorf("the process that decides over fsync has ended: %w", err)
+	case err != nil:
 		fmt.Println("slow-disk: not here:", err)
 	}
 	path, err := exec.LookPath(program[0])
@@ -31,11 +36,12 @@ func slowDisk(control string, program []string) error {
 	return fmt.Errorf("exec of %s: %w", program[0], unix.Exec(path, program, os.Environ()))
 }
 
-// filtered starts the deciding process, and installs the filter on this thread, which then executes the program.
-func filtered(control string) error {
+// filtered starts the deciding process, and installs the filter on this thread, which then executes the program. It returns
+// whether the filter is installed.
+func filtered(control string) (bool, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
@@ -43,20 +49,20 @@ func filtered(control string) error {
 	files := []*os.File{nil, os.Stdout, os.Stderr, theirs}
 	self := []string{os.Args[0], "supervise", control}
 	if _, err := os.StartProcess("/proc/self/exe", self, &os.ProcAttr{Env: os.Environ(), Files: files}); err != nil {
-		return err
+		return false, err
 	}
 	theirs.Close()
 	listener, err := filter()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unix.Close(listener)
-	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {
-		return err
-	}
 	// From here on an fsync without a deciding process would fail.
+	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {
+		return true, err
+	}
 	_, err = ours.Read(make([]byte, 1))
-	return err
+	return true, err
 }
 
 // filter suspends fsync and fdatasync of this thread and of the program that it executes; returns the notification fd.

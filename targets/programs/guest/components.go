@@ -47,7 +47,12 @@ type process struct {
 	status string // how it ended; empty while it runs
 	code   byte   // the exit code, as a shell reports it
 	ended  chan struct{}
+	// Closed when all of its output was told, or when none is told.
+	told chan struct{}
 }
+
+// outputLimit bounds the wait for the output of a process that has ended: a process that it started may have its pipe.
+const outputLimit = 5 * time.Second
 
 func newComponents(tell func(message, ...byte), environment []string) *components {
 	return &components{tell: tell, environment: environment, byName: map[string]*process{}}
@@ -65,7 +70,10 @@ func (c *components) start(name, program string, args []string, env map[string]s
 	if err != nil {
 		return 0, err
 	}
-	go c.forward(name, output)
+	go func() {
+		c.forward(name, output)
+		close(p.told)
+	}()
 	return p.pid, nil
 }
 
@@ -141,7 +149,7 @@ func (c *components) register(name string, fork func() (int, error)) (*process, 
 	if err != nil {
 		return nil, err
 	}
-	p := &process{pid: pid, ended: make(chan struct{})}
+	p := &process{pid: pid, ended: make(chan struct{}), told: make(chan struct{})}
 	c.byName[name] = p
 	return p, nil
 }
@@ -242,34 +250,53 @@ func (c *components) state(name string) (*process, error) {
 	return &process{pid: p.pid, status: p.status, ended: p.ended}, nil
 }
 
-// reap waits for all children, without end: orphans become children of the first process, too.
+// reap waits for all children, without end and in the background: orphans become children of the first process, too. It
+// must be called before the first start. Without a registration Go ignores the signal, and a child that ended before the
+// registration would run for ever.
 func (c *components) reap() {
 	children := make(chan os.Signal, 1)
 	notifyChildren(children)
-	for range children {
+	go func() {
 		for {
-			var status unix.WaitStatus
-			// Take the lock, so that a starting process is in the table before it is reaped.
-			c.mutex.Lock()
-			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
-			if err == unix.EINTR {
-				c.mutex.Unlock()
-				continue
+			// One signal may stand for several children.
+			for c.reapOne() {
 			}
-			if err != nil || pid <= 0 {
-				c.mutex.Unlock()
-				break
-			}
-			for name, p := range c.byName {
-				if p.pid == pid && p.status == "" {
-					p.status, p.code = describe(status), code(status)
-					close(p.ended)
-					go c.tell(message{"component": name, "pid": pid, "ended": p.status})
-				}
-			}
-			c.mutex.Unlock()
+			<-children
+		}
+	}()
+}
+
+// reapOne reaps a child that has ended; it returns false if there is none.
+func (c *components) reapOne() bool {
+	// Take the lock, so that a starting process is in the table before it is reaped.
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	var status unix.WaitStatus
+	pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+	if err == unix.EINTR {
+		return true
+	}
+	if err != nil || pid <= 0 {
+		return false
+	}
+	for name, p := range c.byName {
+		if p.pid == pid && p.status == "" {
+			p.status, p.code = describe(status), code(status)
+			close(p.ended)
+			go c.tellEnd(p, message{"component": name, "pid": pid, "ended": p.status})
 		}
 	}
+	return true
+}
+
+// tellEnd tells the end of a process after its output, which says why it ended: the harness reads the log when it is told
+// the end.
+func (c *components) tellEnd(p *process, end message) {
+	select {
+	case <-p.told:
+	case <-time.After(outputLimit):
+	}
+	c.tell(end)
 }
 
 // forward sends a component's output line by line; a line longer than the buffer is sent in pieces.

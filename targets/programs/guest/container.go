@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
@@ -58,7 +59,7 @@ func inContainer(orders []string) error {
 		all.end()
 		os.Exit(0)
 	}()
-	go all.reap()
+	all.reap()
 	if len(orders) > 2 {
 		c.first = orders[2]
 		command := slices.Concat(orders[3:], []string{filepath.Base(os.Args[0])}, os.Args[1:])
@@ -151,7 +152,7 @@ func (c *container) file(name string) *os.File {
 	return file
 }
 
-// end terminates all components, even suspended ones, and returns when they have ended.
+// end terminates all components, even suspended ones, and returns when they have ended and their output was told.
 func (c *components) end() {
 	for _, name := range c.running() {
 		c.signal(name, int(unix.SIGTERM))
@@ -159,5 +160,16 @@ func (c *components) end() {
 	}
 	for len(c.running()) > 0 {
 		time.Sleep(10 * time.Millisecond)
+	}
+	c.mutex.Lock()
+	all := slices.Collect(maps.Values(c.byName))
+	c.mutex.Unlock()
+	limit := time.After(outputLimit)
+	for _, p := range all {
+		select {
+		case <-p.told:
+		case <-limit:
+			return
+		}
 	}
 }

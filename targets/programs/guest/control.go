@@ -42,6 +42,9 @@ type request struct {
 	Late       int64 `json:"late_millis"`
 }
 
+// longestOutput is the maximum number of bytes that a measured program may print: this process must not run out of memory.
+const longestOutput = 32 << 20
+
 // longestRead is the maximum number of bytes of a file in one answer; the harness accepts no longer answer.
 const longestRead = 4 << 20
 
@@ -237,16 +240,25 @@ func (c *components) measure(
 	if err != nil {
 		return nil, err
 	}
+	close(p.told)
 	defer output.Close()
 	if limit > 0 {
 		defer time.AfterFunc(limit, func() { c.signal(name, int(unix.SIGKILL)) }).Stop()
+		// A process that it left behind may keep the pipe open.
+		output.SetReadDeadline(begin.Add(limit + outputLimit))
 	}
-	text, err := io.ReadAll(output)
+	text, err := io.ReadAll(io.LimitReader(output, longestOutput+1))
+	if len(text) > longestOutput {
+		err = fmt.Errorf("more than %d bytes", longestOutput)
+	}
 	if err != nil {
-		return nil, err
+		c.signal(name, int(unix.SIGKILL))
 	}
 	<-p.ended
 	defer c.forget(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the output of %s (%s): %w", program, p.status, err)
+	}
 	seconds := time.Since(begin).Seconds()
 	return message{"seconds": seconds, "output": string(text), "ended": p.status}, nil
 }

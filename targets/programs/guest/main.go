@@ -62,7 +62,7 @@ func boot() error {
 	fmt.Println("archproof: up")
 	// /sbin exists only on a disk: kube-proxy searches nft there.
 	components := newComponents(newSender(logs).send, []string{"PATH=/sbin:/bin", "HOME=/root"})
-	go components.reap()
+	components.reap()
 	go shell(components)
 	return serve(control, newSender(control), components)
 }

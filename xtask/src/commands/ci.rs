@@ -50,6 +50,8 @@ struct RunPlan {
     cases: Vec<Case>,
     /// Cases whose control plane the provider cannot create, with what they need.
     unfit: Vec<(Case, String)>,
+    /// Judges of other shards, for the profiles of this one.
+    judged_elsewhere: Vec<Case>,
     profiles: Vec<Profile>,
     /// Whether upstream's suite also runs.
     upstream: bool,
@@ -142,6 +144,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
         release: &|versions| super::release::data(paths, catalogue, exported, versions),
         cases: plan.cases.clone(),
         unfit: plan.unfit.clone(),
+        judged_elsewhere: plan.judged_elsewhere.clone(),
         expectations: &catalogue.expectations,
         start_order: suite::start_order(&plan.cases, &catalogue.durations),
         options: Options {
@@ -215,9 +218,9 @@ fn execution_mode(context: &RunContext<'_>, target: &Target) -> Way {
 impl RunPlan {
     fn new(paths: &Paths, catalogue: &Catalogue, options: &CiOptions) -> Result<RunPlan, Failure> {
         let (own, upstream) = upstream::parted(options)?;
-        let cases = match own {
+        let (cases, others) = match own {
             Some(selection) => own_cases(paths, catalogue, options, &selection)?,
-            None => Vec::new(),
+            None => Default::default(),
         };
         let on_sources = |profiles| provider::on_sources(&options.sources, &catalogue.components, profiles);
         let all = on_sources(catalogue.profiles.clone());
@@ -234,6 +237,7 @@ impl RunPlan {
             profiles: on_sources(profiles(catalogue, &cases, of_upstream)?),
             upstream,
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+            judged_elsewhere: shard::judged_elsewhere(&cases, others),
             cases,
             unfit,
         })
@@ -253,16 +257,17 @@ impl RunPlan {
         let profiles = self.profiles.iter().filter(|profile| !only_unfit(profile)).cloned().collect();
         let left_out = self.cases.iter().filter(unfit).map(|case| (*case, Requirement::Native.text()));
         let unfit = self.unfit.iter().cloned().chain(left_out).collect();
-        RunPlan { cases, unfit, profiles, upstream: self.upstream, seed: self.seed }
+        RunPlan { cases, unfit, profiles, judged_elsewhere: self.judged_elsewhere.clone(), ..*self }
     }
 }
 
+/// The cases of this run, and those of the other shards.
 fn own_cases(
     paths: &Paths,
     catalogue: &Catalogue,
     options: &CiOptions,
     selection: &Selection,
-) -> Result<Vec<Case>, Failure> {
+) -> Result<(Vec<Case>, Vec<Case>), Failure> {
     let cases = selection.cases(checks::all()).map_err(Failure::usage)?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));

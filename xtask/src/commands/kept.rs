@@ -17,6 +17,8 @@ use sys::process::Identity;
 
 /// The role of a cluster's keeper, for [`claim`].
 pub(crate) const KEEPER: &str = "keeper";
+/// How long a keeper may take on the reference machine to end its cluster. One of `ci --keep` also stops the components in
+/// order, copies the stores and writes the reports.
 const DOWN_LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -112,11 +114,18 @@ pub(crate) fn keeper(paths: &Paths, name: &str) -> Option<Origin> {
     }
 }
 
-pub(crate) fn stop(keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
+/// Asks the keeper of the cluster with this name to stop, and waits for its end.
+pub(crate) fn stop(paths: &Paths, name: &str, keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
+    let factor = Kept::alive(paths, name).map(|kept| kept.info.factor);
     keeper.signal(rustix::process::Signal::TERM);
-    Ok(until("the cluster to stop", DOWN_LIMIT, LOOK_EVERY, on_interrupt, || {
+    Ok(until("the cluster to stop", down_limit(factor), LOOK_EVERY, on_interrupt, || {
         if keeper.is_alive() { Probe::NotYet("its keeper is still running".into()) } else { Probe::Ready(()) }
     })?)
+}
+
+/// The slowdown of a cluster that is not ready is unknown: its machine counts as slow.
+fn down_limit(factor: Option<f64>) -> Duration {
+    DOWN_LIMIT.mul_f64(factor.unwrap_or(ClusterInfo::SLOW))
 }
 
 /// The error for a keeper that cannot be stopped from here.
@@ -144,4 +153,16 @@ pub(crate) fn not_running(paths: &Paths, name: &str) -> anyhow::Error {
     let log = paths.clusters().join(format!("{name}.log"));
     let last = if log.exists() { format!("; log of the last one: {}", log.display()) } else { String::new() };
     anyhow!("no cluster `{name}` is running ({others}); start it with `cargo xtask up --name {name}`{last}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_a_cluster_may_take_longer_on_a_slow_machine() {
+        assert_eq!(down_limit(Some(1.0)), DOWN_LIMIT);
+        assert_eq!(down_limit(Some(26.0)), DOWN_LIMIT * 26);
+        assert!(down_limit(None) > DOWN_LIMIT);
+    }
 }

@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, anyhow};
 use boot::Booted;
 use cli::{Failure, OrExit, Paths, known_releases, print, target};
-use model::{Action, Capabilities, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
+use model::{Action, Capabilities, Cluster, Control, Durations, Event, Exit, Outcome, ProfileInfo, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreChange, StoreProxy};
-use suite::{Case, Options, Plan, ReleaseData, Requirement, Shard};
+use suite::{Case, Check, Options, Plan, ReleaseData, Requirement, Shard};
 use sys::{RunDir, interrupt, lock, progress};
 use targets::Catalogue;
 
@@ -40,6 +40,7 @@ struct Field<'a> {
     run: &'a RunDir,
     seed: u64,
     expectations: &'a Expectations,
+    durations: &'a Durations,
     /// The results so far.
     rows: Mutex<Vec<Row>>,
     /// Why the mutants of a profile did not all run.
@@ -77,7 +78,8 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let (store, known) = (options.sources.store(), &catalogue.expectations);
     let expectations = &Expectations::new(known, &target.name, chosen.name(), store, &booted.versions);
     let (rows, broken) = (Mutex::default(), Mutex::default());
-    let field = Field { booted: &booted, release, run: &run, seed, expectations, rows, broken };
+    let durations = &catalogue.durations;
+    let field = Field { booted: &booted, release, run: &run, seed, expectations, durations, rows, broken };
     let (mutants, skipped) = field.possible(mutants);
     let pending = field.all(&mutants);
     let taken_down = booted.end(None);
@@ -113,9 +115,23 @@ struct ProfileMutants {
     profile: &'static str,
     /// Mutants that do not disturb others; they run in parallel.
     parallel_safe: Vec<&'static Mutant>,
-    /// Mutants whose checks need the profile exclusively or judge everything that was written, one after the other;
-    /// then the mutants that restart the profile's apiserver.
+    /// Mutants whose checks need the profile exclusively, one after the other; then the mutants that restart the
+    /// profile's apiserver.
     chain: Vec<&'static Mutant>,
+}
+
+impl ProfileMutants {
+    /// The time that the chain takes even if nothing else runs. It is exact in its proportions only.
+    fn time(&self, durations: &Durations) -> u64 {
+        let restart = |mutant: &Mutant| if mutant.means.restarts_apiserver() { durations.control_plane } else { 0 };
+        let case = |mutant: &Mutant| match case(mutant.caught_by, mutant.profile) {
+            Ok(Case { check: Check { run: suite::Run::Judge, .. }, .. }) => durations.traffic,
+            Ok(case) => durations.of(&case.name()),
+            // The mutant's own run reports it.
+            Err(_) => 0,
+        };
+        self.chain.iter().map(|mutant| restart(mutant) + case(mutant)).sum()
+    }
 }
 
 /// Changes to undo at the next start of the apiserver, for the next mutant. A start takes half a minute in emulation,
@@ -129,12 +145,12 @@ struct PendingRestore {
     proxy: Option<StoreProxy>,
 }
 
-/// The mutants by profile; profiles with most mutants first.
-fn by_profile(mutants: &[&'static Mutant]) -> Vec<ProfileMutants> {
+/// The mutants by profile. The profile with the longest chain comes first, because the whole selftest waits for it.
+fn by_profile(mutants: &[&'static Mutant], durations: &Durations) -> Vec<ProfileMutants> {
+    // A judge also accepts writes that its own run did not make, such as those of the servers.
     let parallel_safe = |mutant: &Mutant| {
-        let check = checks::find(mutant.caught_by);
-        let quiet = check.is_some_and(|c| matches!(c.run, suite::Run::Scenario(_)) && !c.is_exclusive(mutant.profile));
-        quiet && matches!(mutant.means, Means::Proxy(_))
+        let shares = checks::find(mutant.caught_by).is_some_and(|check| !check.is_exclusive(mutant.profile));
+        shares && matches!(mutant.means, Means::Proxy(_))
     };
     let mut by_profile: BTreeMap<&str, Vec<&'static Mutant>> = BTreeMap::new();
     for mutant in mutants.iter().copied() {
@@ -147,7 +163,7 @@ fn by_profile(mutants: &[&'static Mutant]) -> Vec<ProfileMutants> {
         chain.sort_by_key(|mutant| mutant.means.restarts_apiserver());
         groups.push(ProfileMutants { profile, parallel_safe, chain });
     }
-    groups.sort_by_key(|group| Reverse(group.parallel_safe.len() + group.chain.len()));
+    groups.sort_by_key(|group| Reverse((group.time(durations), group.parallel_safe.len())));
     groups
 }
 
@@ -170,7 +186,7 @@ impl Field<'_> {
     /// Runs all mutants; returns the changes that are not undone yet.
     fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<Vec<PendingRestore>> {
         let width = self.booted.cluster.info.max_active.unwrap_or(WIDTH);
-        sys::side_by_side(&by_profile(mutants), width, |group| {
+        sys::side_by_side(&by_profile(mutants, self.durations), width, |group| {
             let mut pending = PendingRestore::default();
             if let Err(error) = self.run_profile(group, &mut pending) {
                 self.give_up(group, error);
@@ -363,7 +379,12 @@ impl Field<'_> {
             alone: false,
             repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };
-        let plan = Plan { cases: cases.to_vec(), unsupported: Vec::new(), release: self.release.clone() };
+        let plan = Plan {
+            cases: cases.to_vec(),
+            unsupported: Vec::new(),
+            judged_elsewhere: Vec::new(),
+            release: self.release.clone(),
+        };
         let ended = suite::run(&cluster, plan, &options, sink);
         let rows = std::mem::take(&mut *lock(&rows));
         let ran = rows.len();
@@ -450,7 +471,8 @@ mod tests {
     #[test]
     fn mutants_without_a_restart_come_first() {
         let mutants: Vec<&Mutant> = mutate::all().collect();
-        let groups = by_profile(&mutants);
+        let usual = Durations { control_plane: 1, traffic: 1, ..Durations::default() };
+        let groups = by_profile(&mutants, &usual);
         let restarts = |mutant: &Mutant| mutant.means.restarts_apiserver();
         for group in &groups {
             assert!(!group.parallel_safe.iter().any(|mutant| restarts(mutant)), "{}", group.profile);
@@ -462,5 +484,16 @@ mod tests {
             mutants.len()
         );
         assert!(groups[0].chain.iter().filter(|mutant| restarts(mutant)).count() > 1);
+    }
+
+    #[test]
+    fn longest_chain_comes_first() {
+        let mutants: Vec<&Mutant> = mutate::all().collect();
+        let long = mutants.iter().find(|mutant| mutant.profile == "upgrade").unwrap();
+        // Other cases count as the median.
+        let cases =
+            BTreeMap::from([(long.caught_by, 1_000_000), ("a", 1), ("b", 1)].map(|(id, time)| (id.to_owned(), time)));
+        let groups = by_profile(&mutants, &Durations { control_plane: 1, traffic: 1, cases });
+        assert_eq!(groups[0].profile, "upgrade");
     }
 }

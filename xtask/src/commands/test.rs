@@ -167,7 +167,7 @@ fn tested(
     let existing = tell_connected(connected, begin, log)?;
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let release = super::release::data(job.paths, job.catalogue, None, &existing.versions);
-        let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), release };
+        let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), judged_elsewhere: Vec::new(), release };
         let info = &existing.cluster.info;
         let known = &job.catalogue.expectations;
         let expected = Expectations::new(known, &info.arch, &info.provider, STORE, &existing.versions);

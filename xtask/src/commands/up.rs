@@ -57,7 +57,7 @@ pub(crate) fn down(paths: &Paths, options: &NameOptions) -> Result<Exit, Failure
     match keeper(paths, name) {
         Some(keeper) if !keeper.is_here() => return Err(Failure::usage(elsewhere(name, &keeper))),
         Some(keeper) => {
-            stop(keeper.process, OnInterrupt::Stop).or_exit(Exit::Infrastructure)?;
+            stop(paths, name, keeper.process, OnInterrupt::Stop).or_exit(Exit::Infrastructure)?;
             progress::say(&format!("cluster `{name}` stopped"));
         }
         None if Kept::file(paths, name).exists() => {
@@ -115,7 +115,7 @@ fn detach(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
         Err(error) => {
             // Before the stop: a keeper that is stopped here reports an interrupt, which no user made.
             let exit = keeper_process.ended().flatten().map_or(Exit::Infrastructure, exit_of);
-            if let Err(left) = stop(keeper_process.identity, OnInterrupt::Continue) {
+            if let Err(left) = stop(paths, &options.name, keeper_process.identity, OnInterrupt::Continue) {
                 let down = with_name("down", &options.name);
                 progress::say(&format!("the keeper still runs, stop it with `{down}`: {left:#}"));
             }

@@ -29,26 +29,31 @@ fn ids(ended: &Ended) -> Vec<String> {
     matrix(ended).iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
 }
 
-fn payload(place: &Place, head: &Value) -> PathBuf {
+/// The payload of a pull request from this repository, by an account of this type.
+fn payload(place: &Place, head: &Value, account: &str) -> PathBuf {
     let file = place.root.join("event.json");
-    let base = json!({"id": 1, "full_name": "us/archproof"});
-    std::fs::write(&file, json!({"pull_request": {"head": {"repo": head}}, "repository": base}).to_string()).unwrap();
+    let (base, user) = (json!({"id": 1, "full_name": "us/archproof"}), json!({ "type": account }));
+    let pull = json!({"head": {"repo": head}, "user": user});
+    std::fs::write(&file, json!({"pull_request": pull, "repository": base, "sender": user}).to_string()).unwrap();
     file
 }
 
 #[test]
-fn fork_jobs_run_only_on_github_hosted_machines() {
+fn jobs_of_forks_and_bots_run_only_on_github_hosted_machines() {
     let place = Place::new();
     let data = place.root.join("targets");
     targets_copy(&data);
     edit(&data.join("matrix.yaml"), "available: false", "available: true");
     let args = ["matrix", "--targets", &data.display().to_string()];
-    let ours = payload(&place, &json!({"id": 1, "full_name": "us/archproof"})).display().to_string();
+    let here = json!({"id": 1, "full_name": "us/archproof"});
+    let ours = payload(&place, &here, "User").display().to_string();
     let event = [("GITHUB_EVENT_NAME", "pull_request"), ("GITHUB_EVENT_PATH", &ours)];
     let trusted = run(&place, &event, &args).expect(0, &[]);
     assert!(matrix(&trusted).iter().any(|entry| entry["self_hosted"] == true), "{}", trusted.stdout);
-    for head in [json!({"id": 2, "full_name": "them/archproof"}), Value::Null] {
-        let theirs = payload(&place, &head).display().to_string();
+    for (head, account) in
+        [(json!({"id": 2, "full_name": "them/archproof"}), "User"), (Value::Null, "User"), (here, "Bot")]
+    {
+        let theirs = payload(&place, &head, account).display().to_string();
         let event = [("GITHUB_EVENT_NAME", "pull_request"), ("GITHUB_EVENT_PATH", &theirs)];
         hosted_only(&run(&place, &event, &args).expect(0, &["forks never run on self-hosted runners"]));
     }

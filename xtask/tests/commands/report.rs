@@ -74,6 +74,17 @@ fn diff_exits_with_the_worst_new_result() {
     place.run(&["report", "diff", "a", "b"]).expect(100, &["newly failing: amd64 rv.a", "fixed: amd64 rv.b"]);
     place.run(&["report", "diff", "b", "a"]).expect(102, &["newly failing: amd64 rv.b errored"]);
     place.run(&["report", "diff", "a", "a"]).expect(0, &["0 newly failing", "of 2 in both"]);
+    // An architecture of one side alone is not an equal one.
+    run(&place, "several/amd64", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
+    run(&place, "several/riscv64", "riscv64", None, &[("rv.a", "passed")]);
+    place.run(&["report", "diff", "several", "a"]).expect(102, &["riscv64: HEAD has no run of it"]);
+    place.run(&["report", "diff", "a", "several"]).expect(0, &["riscv64: BASE has no run of it"]);
+    // A run that did not begin is only in the record of the command.
+    let began = json!({"arch": "amd64", "record": "amd64/run.json"});
+    let record = json!({"children": [began, {"arch": "s390x", "record": null}]});
+    std::fs::write(place.reports().join("several/run.json"), record.to_string()).unwrap();
+    place.run(&["report", "diff", "several", "several"]).expect(102, &["s390x: HEAD has no run of it"]);
+    place.run(&["compare", "several"]).expect(4, &["s390x is not compared"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use judge::look::looks;
 use model::ExpectedDifference;
 use serde::Serialize;
 
@@ -15,21 +16,25 @@ pub struct Key {
     pub subject: String,
     /// The kind of input, if the subject has several; parts are separated by ", ".
     pub class: String,
-    /// Which answers are errors, if there is a class; else where and how the answers differ.
+    /// Which answers are errors; else what their differences look like, and without a class, where they are.
     pub shape: BTreeSet<String>,
 }
 
 impl Key {
     /// The key of two different answers.
     pub fn of(subject: &str, class: &str, left: &Document, right: &Document) -> Key {
-        let shape = match (is_error(left), is_error(right)) {
+        let mut shape = match (is_error(left), is_error(right)) {
             (false, true) => BTreeSet::from(["answer/error".to_owned()]),
             (true, false) => BTreeSet::from(["error/answer".to_owned()]),
-            // The class names the cause; the same cause shows at many places of a document.
             (true, true) if !class.is_empty() => BTreeSet::from(["error/error".to_owned()]),
-            (false, false) if !class.is_empty() => BTreeSet::from(["answer/answer".to_owned()]),
+            // With a class, one cause shows at many places of a document.
+            (false, false) if !class.is_empty() => looks(left, right),
             _ => shapes(&changes(left, right)),
         };
+        // One side alone takes it for an input.
+        if shape.is_empty() {
+            shape.insert("validity".to_owned());
+        }
         Key { subject: subject.to_owned(), class: class.to_owned(), shape }
     }
 
@@ -39,16 +44,22 @@ impl Key {
         self.subject == whole.subject && classes(self).is_subset(&classes(whole)) && self.shape.is_subset(&whole.shape)
     }
 
-    /// The entry that expects the group, or the first part of its class if all parts are expected by themselves.
+    /// The entry that explains what differs, or that does so together with those of the other parts of the class.
     pub fn expected<'a>(
         &self,
         entries: &'a [ExpectedDifference],
         arch: &str,
         today: &str,
     ) -> Option<&'a ExpectedDifference> {
-        let of = |class: &str| entries.iter().find(|entry| entry.covers(&self.subject, class, arch, today));
-        let parts = || self.class.split(", ").map(of).collect::<Option<Vec<_>>>();
-        of(&self.class).or_else(|| parts()?.into_iter().next())
+        let of = |class: &str| -> Vec<&'a ExpectedDifference> {
+            entries.iter().filter(|entry| entry.concerns(&self.subject, class, arch, today)).collect()
+        };
+        let parts = || -> Option<&'a ExpectedDifference> {
+            let parts: Vec<_> = self.class.split(", ").map(of).collect();
+            let are_known = parts.iter().all(|entries| !entries.is_empty());
+            ExpectedDifference::explaining(&parts.concat(), &self.shape).filter(|_| are_known)
+        };
+        ExpectedDifference::explaining(&of(&self.class), &self.shape).or_else(parts)
     }
 }
 
@@ -116,8 +127,16 @@ mod tests {
             let (left, right) = (Document::parse(left).unwrap(), Document::parse(right).unwrap());
             Key::of("s", "c", &left, &right)
         };
-        assert_eq!(of(r#"{"a":1}"#, r#"{"a":2}"#), of(r#"{"b":[1]}"#, r#"{"b":[]}"#));
-        assert_ne!(of(r#"{"a":1}"#, r#"{"a":2}"#), of(r#"{"a":1}"#, r#"{"error":"x"}"#));
+        let known = of(r#"{"a":{"b":0}}"#, r#"{"a":{"b":-1}}"#);
+        assert_eq!(known, of(r#"{"c":{"d":[0]}}"#, r#"{"c":{"d":[-1]}}"#));
+        // Another cause in the same class.
+        assert_ne!(known, of(r#"{"a":{"b":5}}"#, r#"{"a":{"b":7}}"#));
+        assert_ne!(known, of(r#"{"a":1}"#, r#"{"error":"x"}"#));
+    }
+
+    #[test]
+    fn input_of_one_side_only_has_a_shape() {
+        assert_eq!(key("null", "null").to_string(), "s: validity");
     }
 
     fn entry(classes: &[&str]) -> ExpectedDifference {
@@ -125,6 +144,8 @@ mod tests {
             subject: "s".into(),
             classes: classes.iter().map(|class| (*class).to_owned()).collect(),
             arch: vec!["two".into()],
+            shows: vec!["0 and -1".into()],
+            follows: vec![],
             reason: "r".into(),
             issue: "https://example.org".into(),
             expires: "2027-03-31".into(),
@@ -132,8 +153,20 @@ mod tests {
     }
 
     fn is_expected(class: &str, entry: ExpectedDifference, arch: &str, today: &str) -> bool {
-        let key = Key { subject: "s".into(), class: class.into(), shape: BTreeSet::new() };
+        let shape = BTreeSet::from(["0 and -1".to_owned()]);
+        let key = Key { subject: "s".into(), class: class.into(), shape };
         key.expected(&[entry], arch, today).is_some()
+    }
+
+    #[test]
+    fn difference_with_another_cause_in_the_class_is_new() {
+        let of = |left: &str, right: &str| {
+            let (left, right) = (Document::parse(left).unwrap(), Document::parse(right).unwrap());
+            Key::of("s", "c", &left, &right).expected(&[entry(&["c"])], "two", "2027-01-01").is_some()
+        };
+        assert!(of("0", "-1") && of(r#"{"a":0}"#, r#"{"a":-1}"#) && of("-1", "0"));
+        assert!(!of("5", "7") && !of(r#"{"a":0,"b":5}"#, r#"{"a":-1,"b":7}"#));
+        assert!(!of("0", r#"{"error":"x"}"#) && !of("0", "0"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use model::ImageOrder;
-use sys::interrupt;
+use sys::{interrupt, store};
 
 use crate::digest;
 use crate::image::{Blob, Image};
@@ -23,11 +23,13 @@ const VERSION: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
 const UNFINISHED: &str = ".unfinished-";
 
 /// Adds the images to the layout, and replaces those with the same reference. `index.json` is written last, so a layout
-/// is unchanged while it is being written, and after a failure.
+/// is unchanged while it is being written, and after a failure. Another process may write to it at the same time.
 pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> anyhow::Result<()> {
     let blobs = dir.join(BLOBS);
     fs::create_dir_all(&blobs).with_context(|| format!("failed to make the folder {}", blobs.display()))?;
-    let mut index = present(dir)?;
+    // A damaged index is an error before the blobs are written.
+    present(dir)?;
+    let mut added = Vec::new();
     for (order, images) in orders {
         for image in images {
             interrupt::check()?;
@@ -43,13 +45,29 @@ pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> any
         let names = [spec::REF_NAME, spec::CONTAINERD_NAME].map(|name| (name.to_owned(), order.reference.clone()));
         let mut descriptor = all.descriptor();
         descriptor.annotations = BTreeMap::from(names);
-        index.manifests.retain(|other| other.annotations.get(spec::REF_NAME) != Some(&order.reference));
+        added.push(descriptor);
+    }
+    replace(dir, MARK, |out| Ok(out.write_all(VERSION.as_bytes())?))?;
+    add(dir, added)
+}
+
+/// Adds the images to the index, and replaces those with the same reference. It reads the index under the claim: two
+/// builds at the same time would otherwise replace it with two versions that lack each other's images.
+fn add(dir: &Path, added: Vec<spec::Descriptor>) -> anyhow::Result<()> {
+    let file = dir.join(INDEX);
+    let claim = store::claim_file(&file)
+        .with_context(|| format!("failed to lock {}: choose another folder with --output", file.display()))?;
+    let mut index = present(dir)?;
+    for descriptor in added {
+        let name = |of: &spec::Descriptor| of.annotations.get(spec::REF_NAME).cloned();
+        index.manifests.retain(|other| name(other) != name(&descriptor));
         index.manifests.push(descriptor);
     }
     // Sorted, so that a layout written in several steps equals one that was written at once.
     index.manifests.sort_by(|a, b| a.annotations.cmp(&b.annotations));
-    replace(dir, MARK, |out| Ok(out.write_all(VERSION.as_bytes())?))?;
-    replace(dir, INDEX, |out| Ok(out.write_all(&Blob::of(spec::INDEX, &index)?.bytes)?))
+    let bytes = Blob::of(spec::INDEX, &index)?.bytes;
+    claim.file().write_all(&bytes).with_context(|| format!("failed to write {}", file.display()))?;
+    claim.publish()
 }
 
 /// The current index of the layout.
@@ -106,4 +124,30 @@ pub(crate) fn replace(
         let _ = fs::remove_file(&unfinished);
         error.context(format!("failed to write {}", file.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_at_the_same_time_lose_no_entry_of_each_other() {
+        let dir = sys::Scratch::temporary("layout").unwrap();
+        let entry = |name: &str| spec::Descriptor {
+            digest: digest::of(name.as_bytes()),
+            annotations: BTreeMap::from([(spec::REF_NAME.to_owned(), name.to_owned())]),
+            ..spec::Descriptor::default()
+        };
+        let names: Vec<String> = (10..26).map(|number| format!("image:{number}")).collect();
+        let (path, entry) = (dir.path(), &entry);
+        std::thread::scope(|scope| {
+            for name in &names {
+                scope.spawn(move || add(path, vec![entry(name)]).unwrap());
+            }
+        });
+        let index = present(dir.path()).unwrap();
+        let found: Vec<&str> = index.manifests.iter().map(|entry| entry.annotations[spec::REF_NAME].as_str()).collect();
+        assert_eq!(found, names);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "an unfinished file remains");
+    }
 }

@@ -23,6 +23,7 @@
 //! | `answer` | answers in the form in which two runs are compared |
 //! | `server_values` | values that servers choose by themselves, which comparisons leave out |
 //! | `document`, `changes` | JSON as it was written, and the places at which two documents differ |
+//! | `look` | what such differences look like, by which known ones are told from others |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod answer;
@@ -35,6 +36,7 @@ pub mod decrypt;
 pub mod document;
 pub mod generate;
 pub mod informer;
+pub mod look;
 pub mod object_digest;
 pub mod schema;
 pub mod server_values;

@@ -1,5 +1,7 @@
 //! Expected failures: `targets/expectations.yaml`.
 
+use std::collections::BTreeSet;
+
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
@@ -38,8 +40,8 @@ pub struct Expectation {
     pub expires: String,
 }
 
-/// A group of differences between architectures that is known. A field that is left out, or an empty list, matches
-/// everything.
+/// A group of differences between architectures that is known. A list of classes or architectures that is left out, or
+/// empty, matches everything. A difference that looks otherwise is not the known one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedDifference {
@@ -51,6 +53,13 @@ pub struct ExpectedDifference {
     /// GOARCH of the side under test: with all its variants, or with one (`ARCH-VARIANT`).
     #[serde(default)]
     pub arch: Vec<String>,
+    /// The looks of the cause (`judge::look`), of which the group has one at least. An item may have a place before a look
+    /// (`.surge: 0 and -1`), or be a place, for any difference there or below.
+    #[serde(default)]
+    pub shows: Vec<String>,
+    /// What may differ also, as a consequence.
+    #[serde(default)]
+    pub follows: Vec<String>,
     /// The cause.
     pub reason: String,
     /// The URL of the discussion, or of the line of source that causes it.
@@ -60,14 +69,31 @@ pub struct ExpectedDifference {
 }
 
 impl ExpectedDifference {
-    /// Whether a group is the known one on `today`. `arch` is [`Target::label`](crate::Target::label).
-    pub fn covers(&self, subject: &str, class: &str, arch: &str, today: &str) -> bool {
+    /// Whether the entry is about such a group on `today`. `arch` is [`Target::label`](crate::Target::label).
+    pub fn concerns(&self, subject: &str, class: &str, arch: &str, today: &str) -> bool {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         self.subject == subject
             && names(&self.classes, class)
             && names_arch(&self.arch, arch)
             && today <= self.expires.as_str()
     }
+
+    /// The entry that explains a difference with these looks, together with the others.
+    pub fn explaining<'a>(
+        entries: &[&'a ExpectedDifference],
+        looks: &BTreeSet<String>,
+    ) -> Option<&'a ExpectedDifference> {
+        let has = |list: &[String], look: &str| list.iter().any(|item| is_look(item, look));
+        let all = |look: &String| entries.iter().any(|e| has(&e.shows, look) || has(&e.follows, look));
+        let shows = |entry: &&&'a ExpectedDifference| looks.iter().any(|look| has(&entry.shows, look));
+        if looks.iter().all(all) { entries.iter().find(shows).copied() } else { None }
+    }
+}
+
+/// Whether the item of an entry names the look: all of it, its place or a place above, or the look at any place.
+fn is_look(item: &str, look: &str) -> bool {
+    let is_place = |rest: &str| rest.is_empty() || rest.starts_with([' ', '.', '[', ':']);
+    look.strip_prefix(item).is_some_and(is_place) || look.strip_suffix(item).is_some_and(|place| place.ends_with(": "))
 }
 
 /// The facts of a run that an expectation may depend on.
@@ -219,6 +245,41 @@ mod tests {
         ] {
             assert_eq!(apply(other.clone(), "2027-01-01"), other);
         }
+    }
+
+    fn difference(shows: &[&str], follows: &[&str]) -> ExpectedDifference {
+        let all = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
+        ExpectedDifference {
+            subject: "deployment.scale".into(),
+            classes: vec![],
+            arch: vec![],
+            shows: all(shows),
+            follows: all(follows),
+            reason: "r".into(),
+            issue: "https://example.org/1".into(),
+            expires: "2027-01-31".into(),
+        }
+    }
+
+    #[test]
+    fn difference_with_another_look_is_not_the_known_one() {
+        let surge = difference(&["0 and -1"], &[".next"]);
+        let limits = difference(&["opposite limits of int64"], &[]);
+        let explains = |entries: &[&ExpectedDifference], looks: &[&str]| {
+            let looks = looks.iter().map(|look| (*look).to_owned()).collect();
+            ExpectedDifference::explaining(entries, &looks).is_some()
+        };
+        assert!(explains(&[&surge], &["0 and -1"]) && explains(&[&surge], &[".surge: 0 and -1"]));
+        assert!(explains(&[&surge], &[".surge: 0 and -1", ".next: next integers"]));
+        assert!(explains(&[&surge], &["0 and -1", ".next.a[*] number/absent"]));
+        // A consequence without its cause.
+        assert!(!explains(&[&surge], &[".next: next integers"]));
+        assert!(!explains(&[&surge], &["0 and -1", ".nextOne number"]));
+        assert!(!explains(&[&surge], &["0 and -10"]) && !explains(&[&surge], &[]));
+        assert!(!explains(&[&surge], &["0 and -1", "opposite limits of int64"]));
+        assert!(explains(&[&surge, &limits], &["0 and -1", "opposite limits of int64"]));
+        let place = difference(&[".surge: 0 and -1"], &[]);
+        assert!(explains(&[&place], &[".surge: 0 and -1"]) && !explains(&[&place], &[".next: 0 and -1"]));
     }
 
     #[test]

@@ -192,7 +192,8 @@ Examples:
   cargo xtask report diff BASE HEAD --json | jq -r '.newly_failing[].case'
 
 Cases are compared by architecture and name. If each side has a single architecture, the two are compared even if they
-differ. Times are compared only between runs with the same provider and accelerator.
+differ. Otherwise HEAD is incomplete if it lacks an architecture of BASE, or one whose run did not begin. Times are
+compared only between runs with the same provider and accelerator.
 
 Exit codes: 0 no new failure, 100 a new failure, 102 a new error or an incomplete HEAD, 4 nothing in common, or HEAD
 skipped all of it.")]
@@ -278,7 +279,7 @@ Examples:
   cargo xtask compare RUN RUN --json | jq .values
   cargo xtask compare RUN --golden >targets/golden/1.36.yaml
 
-Exit codes: 0 equal, 100 different, 4 nothing to compare, 2 usage.")]
+Exit codes: 0 equal, 100 different, 4 a run has nothing that another run has, or did not begin, 2 usage.")]
 pub struct CompareOptions {
     /// Run folders, or their names below reports/; at least two runs in all
     #[arg(required = true, value_name = "RUN")]

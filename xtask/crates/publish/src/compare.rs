@@ -18,7 +18,7 @@ use targets::Catalogue;
 
 use crate::args::CompareOptions;
 use crate::output::{create_folder, write_file};
-use crate::run_folders::some_folders;
+use crate::run_folders::{not_begun, some_folders};
 
 use answers::Known;
 use differ::Comparison;
@@ -34,7 +34,8 @@ pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
         return Err(Failure::usage(anyhow::anyhow!("one run cannot be compared: give two runs, or a common folder")));
     }
     let known = Catalogue::load(&paths.targets)?.differences;
-    let comparison = Comparison::of(&runs, Known { entries: &known, today: &today() });
+    let absent = not_begun(paths, &options.runs).or_exit(Exit::Usage)?;
+    let comparison = Comparison::of(&runs, Known { entries: &known, today: &today() }).with_absent(&absent);
     let out = out(paths, options, &folders).or_exit(Exit::Infrastructure)?;
     write(&out, &comparison).or_exit(Exit::Infrastructure)?;
     comparison.lines().iter().for_each(|line| progress::say(line));

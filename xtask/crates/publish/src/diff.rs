@@ -1,7 +1,8 @@
 //! The differences between an older and a newer set of runs of the same checks.
 //!
 //! Cases are compared by architecture and name. If each side has a single architecture and these differ, the two
-//! architectures are compared with each other. Times are compared only if both sides ran in the same way.
+//! architectures are compared with each other. Otherwise an architecture that only one side has is noted, and the newer
+//! side is incomplete without it. Times are compared only if both sides ran in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,8 +71,16 @@ type Side<'a> = BTreeMap<(String, &'a str), Found<'a>>;
 impl Diff {
     /// A passed case counts as slower from the ratio `slower` on, for example 2.0.
     pub(crate) fn of(base: &Results, head: &Results, slower: f64) -> Diff {
+        Diff::with_absent(base, head, [&BTreeSet::new(), &BTreeSet::new()], slower)
+    }
+
+    /// The same. `absent` are the architectures of the older and of the newer side whose runs did not begin.
+    pub(crate) fn with_absent(base: &Results, head: &Results, absent: [&BTreeSet<String>; 2], slower: f64) -> Diff {
         let (old_archs, new_archs) = (archs(base), archs(head));
-        let across = old_archs.len() == 1 && new_archs.len() == 1 && old_archs != new_archs;
+        let single = |archs: &BTreeSet<&str>, absent: &BTreeSet<String>| {
+            archs.len() == 1 && absent.iter().all(|arch| archs.contains(arch.as_str()))
+        };
+        let across = single(&old_archs, absent[0]) && single(&new_archs, absent[1]) && old_archs != new_archs;
         let joined = |archs: &BTreeSet<&str>| archs.iter().copied().collect::<Vec<_>>().join(", ");
         let both = format!("{} to {}", joined(&old_archs), joined(&new_archs));
         let label = |run: &RunResult| if across { both.clone() } else { run.arch.clone() };
@@ -84,6 +93,15 @@ impl Diff {
                 diff.notes.push(format!("{}: {why}", run.label()));
                 diff.cut_short = true;
             }
+        }
+        let wanted: BTreeSet<&str> = old_archs.iter().copied().chain(absent[1].iter().map(String::as_str)).collect();
+        for arch in wanted.difference(&new_archs).filter(|_| !across) {
+            let hint = "to compare fewer architectures, name their runs as BASE";
+            diff.notes.push(format!("{arch}: HEAD has no run of it; {hint}"));
+            diff.cut_short = true;
+        }
+        for arch in new_archs.difference(&old_archs).filter(|_| !across) {
+            diff.notes.push(format!("{arch}: BASE has no run of it, so nothing of it is compared"));
         }
         for (run, shard) in lost_shards(base, head) {
             diff.notes.push(format!("{run}: no result of shard {shard}"));
@@ -318,6 +336,28 @@ mod tests {
         let base = results("one", &[("a.a", Outcome::Passed, 1.0)]);
         let head = results("two", &[("a.a", Outcome::failed("x"), 1.0)]);
         assert_eq!(names(&Diff::of(&base, &head, 2.0).newly_failing), ["one to two a.a"]);
+    }
+
+    #[test]
+    fn architecture_of_one_side_alone_is_noted_and_makes_the_newer_side_incomplete() {
+        let [one, two] = ["one", "two"].map(|arch| results(arch, &[("a.a", Outcome::Passed, 1.0)]));
+        let both = Results { runs: [one.runs.clone(), two.runs.clone()].concat(), ..one.clone() };
+        let lost = Diff::of(&both, &one, 2.0);
+        assert_eq!((lost.exit(), lost.common, lost.gone.join(" ").as_str()), (Exit::Infrastructure, 1, "two a.a"));
+        assert!(lost.notes.iter().any(|note| note.starts_with("two: HEAD has no run of it")), "{:?}", lost.notes);
+        let new = Diff::of(&one, &both, 2.0);
+        assert_eq!((new.exit(), new.notes.len(), new.added.join(" ").as_str()), (Exit::Ok, 1, "two a.a"));
+        assert!(new.notes[0].starts_with("two: BASE has no run of it"), "{:?}", new.notes);
+        // The run of an architecture that did not begin has no folder, only a line in the record of the command.
+        let [none, absent] = [BTreeSet::new(), BTreeSet::from(["two".to_owned()])];
+        for base in [&one, &both] {
+            let diff = Diff::with_absent(base, &one, [&none, &absent], 2.0);
+            assert_eq!((diff.exit(), diff.notes.len()), (Exit::Infrastructure, 1), "{:?}", diff.notes);
+        }
+        // `one` is absent: two architectures were wanted, not another one.
+        let wanted = BTreeSet::from(["one".to_owned()]);
+        let diff = Diff::with_absent(&one, &two, [&none, &wanted], 2.0);
+        assert_eq!((diff.exit(), diff.common, diff.notes.len()), (Exit::Infrastructure, 0, 2), "{:?}", diff.notes);
     }
 
     #[test]

@@ -23,8 +23,8 @@ use crate::{jit, name, plain};
 use model::Secret;
 
 pub use data::{
-    Deprecation, ForkApproval, Group, Job, Label, Permissions, Queued, RegistrationToken, Repository, RepositoryOfRun,
-    Run, Runner,
+    Actor, Deprecation, ForkApproval, Group, Job, Label, Permissions, Queued, RegistrationToken, Repository,
+    RepositoryOfRun, Run, Runner,
 };
 use data::{Labels, RunnerPage};
 pub use issues::{Issue, NewIssue};
@@ -282,10 +282,12 @@ impl Repository {
 }
 
 impl Run {
-    /// Whether the commit is from another repository, for example from a fork, or from an unknown repository.
+    /// Whether the commit is from another repository, for example from a fork, or from an unknown repository, or no
+    /// person caused the run of a pull request: Dependabot's branches are in the repository itself.
     pub fn is_foreign(&self) -> bool {
+        let by_person = self.actor.as_ref().is_some_and(|actor| actor.kind == "User");
         match (&self.repository, &self.head_repository) {
-            (Some(repository), Some(head)) => repository.id != head.id,
+            (Some(repository), Some(head)) => repository.id != head.id || (self.event == "pull_request" && !by_person),
             _ => true,
         }
     }

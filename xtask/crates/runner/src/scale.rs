@@ -1,7 +1,7 @@
 //! Decides for which waiting jobs machines must be started. `up` starts them.
 //!
-//! Jobs of runs with a commit from another repository start no machine. This saves machines, but is no protection:
-//! GitHub gives a job to any runner with its labels; see `exposure`.
+//! Jobs of runs with a commit from another repository, and of pull requests by bots, start no machine. This saves
+//! machines, but is no protection: GitHub gives a job to any runner with its labels; see `exposure`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -49,11 +49,11 @@ pub struct Plan {
     pub starts: Vec<Start>,
     /// Jobs that no kind of machine here fits.
     pub others: Vec<String>,
-    /// Jobs of runs with a commit from another repository.
+    /// Jobs of runs with a commit from another repository or of a bot.
     pub skipped: Vec<Skipped>,
 }
 
-/// A job that starts no machine, because the commit of its run is from another repository.
+/// A job that starts no machine, because the commit of its run is from another repository or of a bot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     pub job: String,
@@ -62,6 +62,8 @@ pub struct Skipped {
     pub event: String,
     /// None: the fork was deleted.
     pub head_repository: Option<String>,
+    /// The account that caused the run.
+    pub actor: Option<String>,
 }
 
 /// `kinds` are the kinds of machines that can be started.
@@ -92,15 +94,18 @@ impl Skipped {
             run: run.id,
             event: plain(&run.event),
             head_repository: run.head_repository.as_ref().map(|head| plain(&head.full_name)),
+            actor: run.actor.as_ref().map(|actor| plain(&actor.login)),
         }
     }
 }
 
-/// For people: the job, and the repository of its commit.
+/// For people: the job, the repository of its commit, and the account that caused its run.
 impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let head = self.head_repository.as_deref().unwrap_or("an unknown repository");
-        write!(f, "{} ({}) of run {}: {} from {head}", self.job, self.labels.join(", "), self.run, self.event)
+        let actor = self.actor.as_deref().unwrap_or("an unknown account");
+        let Skipped { job, run, event, .. } = self;
+        write!(f, "{job} ({}) of run {run}: {event} from {head} by {actor}", self.labels.join(", "))
     }
 }
 
@@ -134,13 +139,13 @@ mod tests {
     }
 
     fn job(id: u64, labels: &[&str]) -> Queued {
-        queued(id, labels, serde_json::json!({"id": 7, "full_name": "o/r"}))
+        queued(id, labels, serde_json::json!({"id": 7, "full_name": "o/r"}), "User")
     }
 
-    fn queued(id: u64, labels: &[&str], head: serde_json::Value) -> Queued {
+    fn queued(id: u64, labels: &[&str], head: serde_json::Value, account: &str) -> Queued {
         let job = serde_json::json!({"id": id, "name": "j", "status": "queued", "labels": labels});
         let run = serde_json::json!({"id": 1, "event": "pull_request", "repository": {"id": 7, "full_name": "o/r"},
-            "head_repository": head});
+            "head_repository": head, "actor": {"login": "one", "type": account}});
         Queued { job: serde_json::from_value(job).unwrap(), run: serde_json::from_value(run).unwrap() }
     }
 
@@ -184,19 +189,32 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_forks_start_no_machine_and_are_named() {
+    fn jobs_of_forks_and_bots_start_no_machine_and_are_named() {
         const LABELS: [&str; 3] = ["self-hosted", "linux", "riscv64"];
         let json = |text: &str| serde_json::from_str(text).unwrap();
-        for (head, shown) in [
-            (r#"{"id": 8, "full_name": "them/r"}"#, "pull_request from them/r"),
+        for (head, account, shown) in [
+            (r#"{"id": 8, "full_name": "them/r"}"#, "User", "pull_request from them/r"),
             // A fork with the repository's former name.
-            (r#"{"id": 8, "full_name": "o/r"}"#, "pull_request from o/r"),
-            ("null", "pull_request from an unknown repository"),
+            (r#"{"id": 8, "full_name": "o/r"}"#, "User", "pull_request from o/r"),
+            ("null", "User", "pull_request from an unknown repository"),
+            // Dependabot's branches are in the repository itself.
+            (r#"{"id": 7, "full_name": "o/r"}"#, "Bot", "pull_request from o/r by one"),
         ] {
-            let plan = plan(&[queued(3, &LABELS, json(head)), job(4, &LABELS)], &[], &[kind(2)], now());
+            let plan = plan(&[queued(3, &LABELS, json(head), account), job(4, &LABELS)], &[], &[kind(2)], now());
             assert_eq!((plan.starts[0].waiting, plan.starts[0].start), (1, 1), "{plan:?}");
             assert_eq!(plan.skipped.len(), 1, "{plan:?}");
             assert!(plan.skipped[0].to_string().contains(shown), "{}", plan.skipped[0]);
+        }
+    }
+
+    #[test]
+    fn only_a_pull_request_needs_a_person() {
+        const LABELS: [&str; 3] = ["self-hosted", "linux", "riscv64"];
+        for event in ["push", "schedule", "merge_group"] {
+            let mut queued = queued(1, &LABELS, serde_json::json!({"id": 7, "full_name": "o/r"}), "Bot");
+            queued.run.event = event.into();
+            let plan = plan(&[queued], &[], &[kind(2)], now());
+            assert_eq!((plan.starts[0].start, plan.skipped.len()), (1, 0), "{event}: {plan:?}");
         }
     }
 }

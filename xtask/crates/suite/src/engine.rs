@@ -2,11 +2,11 @@
 
 mod attempts;
 mod external;
+mod judging;
 mod residue;
 mod time_limit;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,6 @@ use crate::contention;
 use crate::ctx::{CASE_LIMIT, Ctx, ProfileEnv, ReferenceValues};
 use crate::error::{CheckError, Verdict};
 use crate::judge::schema::Schema;
-use crate::judge::{Judgement, RunJudge};
 use crate::keyring::Keyring;
 use crate::record::{Clock, Recorder};
 use crate::schedule::{Slots, in_sequence, profile_order};
@@ -34,7 +33,7 @@ use crate::store::{Collector, Store};
 use crate::{history_files, sightings, traffic, wait};
 use attempts::{Attempts, begins_again};
 use residue::{CLEAN_UP_LIMIT, clean_up};
-use time_limit::{panic_error, with_time_limit};
+use time_limit::with_time_limit;
 
 /// Takes the events of the run, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -44,6 +43,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Cases for which the cluster has no control plane, each with what it needs.
     pub unsupported: Vec<(Case, String)>,
+    /// Cases of judges that belong to another shard, but also judge the records of this one.
+    pub judged_elsewhere: Vec<Case>,
     pub release: ReleaseData,
 }
 
@@ -402,34 +403,8 @@ impl Engine<'_> {
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
     }
 
-    /// Runs the judges, each on the main store's history of its profiles.
-    fn judge(&self, plan: &Plan, histories: &[History], trouble: &BTreeMap<String, String>) {
-        let judges = RunJudge::new(histories);
-        for case in plan.cases.iter().filter(|case| matches!(case.check.run, check::Run::Judge)) {
-            (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
-            let begin = Instant::now();
-            let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| {
-                judges.judge(case.check.id, case.profile)
-            })) {
-                Ok(Some(judgement)) => (verdict(&judgement, trouble.get(case.profile)), judgement.exercised),
-                Ok(None) => (Outcome::errored("suite", "the case's profile has no recorded history"), BTreeMap::new()),
-                Err(panic) => (panic_error(panic.as_ref()).into_outcome(), BTreeMap::new()),
-            };
-            self.emit(finished(case, outcome, begin.elapsed(), exercised, self.options));
-        }
-    }
-
     fn emit(&self, event: Event) {
         (self.sink)(event);
-    }
-}
-
-/// The finding of a judge, unless the judged traffic was itself cut short.
-fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
-    match (judgement.outcome(), traffic_trouble) {
-        (Outcome::Failed { message, evidence }, _) => Outcome::Failed { message, evidence },
-        (_, Some(trouble)) => Outcome::errored(TRAFFIC_PHASE, trouble.clone()),
-        (outcome, None) => outcome,
     }
 }
 

@@ -10,7 +10,6 @@ use model::{ClusterInfo, Durations, ProfileInfo};
 use tokio::sync::Semaphore;
 
 use crate::selection::Case;
-use crate::shard::median;
 
 /// How profiles share the slots for cases that run at the same time.
 pub(crate) enum Slots {
@@ -63,10 +62,9 @@ pub(crate) fn profile_order<'a>(
 /// take longest even if nothing else runs comes first. That is the longest of those that run together, followed by the
 /// exclusive ones.
 pub fn start_order(cases: &[Case], durations: &Durations) -> Vec<&'static str> {
-    let usual = median(durations);
     let mut paths: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
     for case in cases {
-        let time = durations.cases.get(&case.name()).copied().unwrap_or(usual);
+        let time = durations.of(&case.name());
         let (together, alone) = paths.entry(case.profile).or_default();
         if case.check.is_exclusive(case.profile) {
             *alone += time;

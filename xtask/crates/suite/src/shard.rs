@@ -2,7 +2,7 @@
 //!
 //! The split is a pure function of the cases and the recorded durations: machines with the same data agree without
 //! communication. All judges of a profile stay together, because each part that judges a profile must first create the
-//! traffic to judge. Other cases of the profile may be in other parts; their records are then not judged.
+//! traffic to judge. Other cases of the profile may be in other parts; there the judges only look for violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -107,11 +107,10 @@ fn split(cases: &[Case], durations: &Durations, n: NonZeroUsize) -> Vec<Vec<Case
 
 /// The units, longest first; equal ones are sorted by name, so that the order of the given cases does not matter.
 fn units(cases: &[Case], durations: &Durations) -> Vec<Unit> {
-    let usual = median(durations);
     let mut judged: BTreeMap<&'static str, Unit> = BTreeMap::new();
     let mut units = Vec::new();
     for (index, case) in cases.iter().enumerate() {
-        let cost = durations.cases.get(&case.name()).copied().unwrap_or(usual);
+        let cost = durations.of(&case.name());
         let profile = case.profile;
         if matches!(case.check.run, Run::Judge) {
             let traffic = || Unit { profile, cases: Vec::new(), cost: durations.traffic };
@@ -126,13 +125,6 @@ fn units(cases: &[Case], durations: &Durations) -> Vec<Unit> {
     let name = |unit: &Unit| unit.cases.iter().map(|index| cases[*index].name()).min();
     units.sort_by_cached_key(|unit| (std::cmp::Reverse(unit.cost), name(unit)));
     units
-}
-
-/// The assumed duration of cases that were never measured.
-pub(crate) fn median(durations: &Durations) -> u64 {
-    let mut times: Vec<u64> = durations.cases.values().copied().collect();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -155,8 +147,7 @@ mod tests {
         let profiles: BTreeSet<&str> = part.iter().map(|case| case.profile).collect();
         let judged = part.iter().filter(|case| matches!(case.check.run, Run::Judge));
         let judged: BTreeSet<&str> = judged.map(|case| case.profile).collect();
-        let cases: u64 =
-            part.iter().map(|c| durations.cases.get(&c.name()).copied().unwrap_or(median(durations))).sum();
+        let cases: u64 = part.iter().map(|case| durations.of(&case.name())).sum();
         profiles.len() as u64 * durations.control_plane + judged.len() as u64 * durations.traffic + cases
     }
 

@@ -55,8 +55,18 @@ pub fn claim_folder(to: &Path) -> anyhow::Result<AtomicDir> {
     if let Some(folder) = to.parent() {
         sweep(folder);
     }
+    claim_when_free(to, Kind::Folder)
+}
+
+/// [`claim`] for a file, as soon as no other process writes it. If every process reads and replaces a file only under its
+/// claim, no change is lost.
+pub fn claim_file(to: &Path) -> anyhow::Result<AtomicDir> {
+    claim_when_free(to, Kind::File)
+}
+
+fn claim_when_free(to: &Path, kind: Kind) -> anyhow::Result<AtomicDir> {
     let what = format!("{}, which another process is creating", to.display());
-    let claimed = until(&what, OTHERS, LOOK_EVERY, OnInterrupt::Stop, || match claim(to, Kind::Folder) {
+    let claimed = until(&what, OTHERS, LOOK_EVERY, OnInterrupt::Stop, || match claim(to, kind) {
         Ok(Some(claim)) => Probe::Ready(claim),
         Ok(None) => Probe::NotYet("it is not finished".to_owned()),
         Err(error) => Probe::Hopeless(error),

@@ -16,9 +16,9 @@ pub enum Event {
 /// The author of the code that a workflow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// An author with write access to the repository.
+    /// A person with write access to the repository.
     Repository,
-    /// Any author.
+    /// Any author, for example a bot: no person of the project has read its code.
     Stranger,
 }
 
@@ -44,8 +44,11 @@ impl Event {
 
     /// `payload` is the content of the file in `GITHUB_EVENT_PATH`, if there is such a file.
     ///
-    /// A pull request counts as the repository's own only if the payload says that its head is in this repository.
-    /// Otherwise the origin is a stranger: for example, without a payload, or if the fork was deleted.
+    /// A pull request counts as the repository's own only if the payload says that its head is in this repository, and
+    /// that persons opened it and caused the event. Otherwise the origin is a stranger: for example, without a payload,
+    /// or if the fork was deleted. Dependabot has its branches in this repository, and its code is a new version of a
+    /// dependency. Both accounts count, because a person may reopen a bot's pull request, and a bot may push to a
+    /// person's branch. If a person repeats a run, its payload is that of the first attempt.
     pub fn origin(self, payload: Option<&Value>) -> Origin {
         if self != Event::PullRequest {
             return Origin::Repository;
@@ -55,8 +58,10 @@ impl Event {
             let id = repository.get("id")?.as_u64()?;
             Some((id, repository.get("full_name")?.as_str()?.to_owned()))
         };
+        let is_person = |pointer: &str| payload.and_then(|payload| payload.pointer(pointer)?.as_str()) == Some("User");
+        let by_persons = is_person("/pull_request/user/type") && is_person("/sender/type");
         match (id("/pull_request/head/repo"), id("/repository")) {
-            (Some(head), Some(base)) if head == base => Origin::Repository,
+            (Some(head), Some(base)) if head == base && by_persons => Origin::Repository,
             _ => Origin::Stranger,
         }
     }
@@ -71,7 +76,13 @@ mod tests {
     #[test]
     fn pull_request_is_untrusted_unless_the_payload_proves_otherwise() {
         let ours = json!({"id": 7, "full_name": "us/archproof"});
-        let pull = |head: Value, base: &Value| json!({"pull_request": {"head": {"repo": head}}, "repository": base});
+        let person = json!({"login": "one", "type": "User"});
+        let bot = json!({"login": "dependabot[bot]", "type": "Bot"});
+        let by = |user: &Value, sender: &Value, head: Value, base: &Value| {
+            let pull = json!({"head": {"repo": head}, "user": user});
+            json!({"pull_request": pull, "repository": base, "sender": sender})
+        };
+        let pull = |head: Value, base: &Value| by(&person, &person, head, base);
         let renamed = json!({"id": 8, "full_name": "us/archproof"});
         let nameless = json!({"id": 7, "full_name": null});
         let origin = |payload: &Value| Event::PullRequest.origin(Some(payload));
@@ -83,8 +94,13 @@ mod tests {
             ("a head without a name", pull(json!({"id": 7}), &ours)),
             ("a head without an id", pull(json!({"full_name": "us/archproof"}), &ours)),
             ("names that are not strings", pull(nameless.clone(), &nameless)),
-            ("no repository", json!({"pull_request": {"head": {"repo": ours}}})),
-            ("no pull request", json!({"repository": ours})),
+            ("no repository", json!({"pull_request": {"head": {"repo": ours}, "user": person}, "sender": person})),
+            ("no pull request", json!({"repository": ours, "sender": person})),
+            ("Dependabot", by(&bot, &bot, ours.clone(), &ours)),
+            ("a person who reopens Dependabot's pull request", by(&bot, &person, ours.clone(), &ours)),
+            ("a bot that pushes to a person's branch", by(&person, &bot, ours.clone(), &ours)),
+            ("a deleted author", by(&Value::Null, &person, ours.clone(), &ours)),
+            ("no sender", by(&person, &Value::Null, ours.clone(), &ours)),
             ("nothing", json!({})),
             ("no mapping", json!([1])),
         ] {

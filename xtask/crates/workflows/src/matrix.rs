@@ -220,7 +220,7 @@ pub(crate) fn breadth(mode: Mode, event: Event) -> Breadth {
     if mode == Mode::Native || event.is_patient() { Breadth::Whole } else { Breadth::Quick }
 }
 
-/// Checks the availability first: a runner that the repository does not have is not withheld from a fork.
+/// Checks the availability first: a runner that the repository does not have is not withheld from a stranger.
 fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), &'static str> {
     let self_hosted = runner.owner.is_self_hosted();
     if mode < ask.at_most {
@@ -230,7 +230,7 @@ fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), &'static 
         return Err("this repository does not have that runner");
     }
     if self_hosted && ask.origin == Origin::Stranger {
-        return Err("pull requests from forks never run on self-hosted runners");
+        return Err("pull requests by bots or from forks never run on self-hosted runners");
     }
     if self_hosted && !ask.self_hosted {
         return Err("self-hosted runners are disabled");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use cli::{Failure, OrExit, Paths, print};
 use model::{Durations, Event, Exit};
-use suite::Case;
+use suite::{Case, Run};
 use targets::Catalogue;
 
 use crate::args::CiOptions;
@@ -24,14 +24,14 @@ const HEADER: &str = "\
 # times seven.
 ";
 
-/// The cases of the shard; without `--shard`, all cases.
+/// The cases of the shard, and those of the other shards; without `--shard`, all cases.
 pub(super) fn cases(
     paths: &Paths,
     catalogue: &Catalogue,
     options: &CiOptions,
     cases: Vec<Case>,
-) -> Result<Vec<Case>, Failure> {
-    let Some(shard) = options.shard else { return Ok(cases) };
+) -> Result<(Vec<Case>, Vec<Case>), Failure> {
+    let Some(shard) = options.shard else { return Ok((cases, Vec::new())) };
     let part = match &options.durations {
         None => shard.of(&cases, &catalogue.durations),
         Some(given) => shard.of(&cases, &given_durations(paths, catalogue, given)?),
@@ -40,7 +40,15 @@ pub(super) fn cases(
         let text = format!("shard {shard} is empty: there are only {} cases to divide; use fewer shards", cases.len());
         return Err(Failure::nothing_ran(text));
     }
-    Ok(part)
+    let is_own = |case: &Case| part.iter().any(|own| own.name() == case.name());
+    let others = cases.into_iter().filter(|case| !is_own(case)).collect();
+    Ok((part, others))
+}
+
+/// The judges among the cases of other shards whose profile this shard records. The other shards do not have its records.
+pub(super) fn judged_elsewhere(own: &[Case], others: Vec<Case>) -> Vec<Case> {
+    let is_recorded = |case: &Case| own.iter().any(|own| own.profile == case.profile);
+    others.into_iter().filter(|case| matches!(case.check.run, Run::Judge) && is_recorded(case)).collect()
 }
 
 /// `cargo xtask list --durations RUN`: prints a new `targets/durations.yaml`, computed from these runs.
@@ -120,6 +128,19 @@ fn median(times: &mut [u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn judges_see_the_records_of_their_profile_in_every_shard() {
+        let all = suite::Selection::default().cases(checks::all()).unwrap();
+        let is_judge = |case: &Case| matches!(case.check.run, Run::Judge);
+        let (judges, scenarios): (Vec<Case>, Vec<Case>) = all.iter().copied().partition(is_judge);
+        let own: Vec<Case> = scenarios.iter().filter(|case| case.profile == "default").copied().collect();
+        let elsewhere = judged_elsewhere(&own, judges.iter().chain(&scenarios).copied().collect());
+        let of_profile: Vec<String> = judges.iter().filter(|case| case.profile == "default").map(Case::name).collect();
+        assert!(!of_profile.is_empty() && judges.len() > of_profile.len());
+        assert_eq!(elsewhere.iter().map(Case::name).collect::<Vec<_>>(), of_profile);
+        assert!(judged_elsewhere(&own, Vec::new()).is_empty());
+    }
 
     /// Edit the header of the file and `HEADER` together.
     #[test]

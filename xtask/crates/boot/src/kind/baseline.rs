@@ -22,7 +22,7 @@ pub fn baseline(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration>
     let phase = Phase::start("baseline: Kind".to_owned());
     let preparation = prepare(request, run, &phase)?;
     let pki = pki::create_for_kubeadm(run)?;
-    let (artifacts, factor, resting) = (request.artifacts, 1.0, false);
+    let (artifacts, factor, resting) = (request.artifacts, preparation.factor, false);
     let inputs = BuildInputs { request, artifacts, run, preparation: &preparation, pki: &pki, factor, resting };
     let mut spec = ClusterSpec::of(&inputs, profile)?;
     let Preparation { clusters, .. } = &preparation;

@@ -21,6 +21,7 @@ use crate::component::quoted;
 
 /// Below the cache.
 const FOLDER: &str = "kind";
+/// Limit for the deletion of a cluster on the reference machine.
 const DELETE: Duration = Duration::from_secs(120);
 
 /// A cluster, and the process that has to delete it.
@@ -102,14 +103,14 @@ pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], i
     engine::drop_network()
 }
 
-/// Deletes a cluster, also after Ctrl-C, and its note.
-pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()> {
-    let sh = Shell::new()?;
+/// Deletes a cluster, also after Ctrl-C, and its note. `factor` is the slowdown of this machine.
+pub(super) fn delete(cache: &Path, kind: &Path, name: &str, factor: f64) -> anyhow::Result<()> {
+    let (sh, limit) = (Shell::new()?, DELETE.mul_f64(factor));
     let emptying = emptying(name);
     // If the node is gone, its files stay.
-    let _ = exec::finish(cmd!(sh, "sh -c {emptying}").quiet(), DELETE);
+    let _ = exec::finish(cmd!(sh, "sh -c {emptying}").quiet(), limit);
     let kubeconfig = file(cache, name).with_extension("kubeconfig");
-    exec::finish(cmd!(sh, "{kind} delete cluster --name {name} --kubeconfig {kubeconfig}").quiet(), DELETE)
+    exec::finish(cmd!(sh, "{kind} delete cluster --name {name} --kubeconfig {kubeconfig}").quiet(), limit)
         .with_context(|| {
             format!("failed to delete the cluster {name}: run `docker rm --force --volumes {}`", container(name))
         })?;
@@ -122,11 +123,11 @@ pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()
 
 /// Deletes the clusters of dead runs, and restores the machine's values if no other run has a cluster. `image` is one
 /// that the present engine has, which may be another engine than the dead runs used.
-pub(super) fn sweep(cache: &Path, kind: &Path, image: &str) -> anyhow::Result<()> {
+pub(super) fn sweep(cache: &Path, kind: &Path, image: &str, factor: f64) -> anyhow::Result<()> {
     let dead: Vec<(String, Note)> =
         notes(cache).into_iter().filter(|(name, note)| !is_kept(&file(cache, name), note)).collect();
     for (name, _) in &dead {
-        delete(cache, kind, name)?;
+        delete(cache, kind, name, factor)?;
         progress::say(&format!("note: deleted the cluster {name}, which a dead run left behind"));
     }
     match dead.first() {

@@ -39,6 +39,8 @@ pub(super) struct Clusters {
     image: String,
     /// The machine's values before the run.
     sysctls: Sysctls,
+    /// The slowdown of this machine.
+    factor: f64,
     nodes: Mutex<Vec<Node>>,
     /// The locked notes of the nodes' clusters.
     owners: Mutex<Vec<Owner>>,
@@ -52,7 +54,12 @@ pub(super) struct Clusters {
 impl Clusters {
     /// Starts without clusters. The clusters of this run's profiles are deleted when this is dropped or the process
     /// dies.
-    pub(super) fn of(request: &Request<'_>, run: &RunDir, engine: &Engine) -> anyhow::Result<Arc<Clusters>> {
+    pub(super) fn of(
+        request: &Request<'_>,
+        run: &RunDir,
+        engine: &Engine,
+        factor: f64,
+    ) -> anyhow::Result<Arc<Clusters>> {
         let (cache, image) = (request.cache, &request.image.reference);
         let profiles = request.topology.profiles.iter();
         let names: Vec<String> = profiles.map(|profile| cluster_registry::name(run, &profile.name)).collect();
@@ -63,6 +70,7 @@ impl Clusters {
             logs: run.logs(),
             image: image.clone(),
             sysctls: engine.sysctls.clone(),
+            factor,
             nodes: Mutex::default(),
             owners: Mutex::default(),
             processes: OnceLock::new(),
@@ -113,7 +121,7 @@ impl Clusters {
         if interrupt::requested() {
             return error;
         }
-        let log = service::kubelet().log(&node.container()).unwrap_or_default();
+        let log = service::kubelet(self.factor).log(&node.container()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         match lines.len() {
             0 => error,
@@ -141,7 +149,7 @@ impl Clusters {
         let nodes: Vec<Node> = sys::lock(&self.nodes).clone();
         let mut result = Ok(());
         for node in &nodes {
-            result = result.and(cluster_registry::delete(&self.cache, &self.kind, &node.name));
+            result = result.and(cluster_registry::delete(&self.cache, &self.kind, &node.name, self.factor));
         }
         if let Some(node) = nodes.first() {
             result = result.and(cluster_registry::set_back(&self.cache, &node.name, &self.sysctls, &self.image));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use model::{Profile, StoreKind, minor_of};
 use serde_json::{Value, json};
@@ -23,8 +24,9 @@ pub(super) const STAND_INS: &str = "/kind/stand-ins";
 const LISTS: (u32, u32) = (1, 36);
 /// The first kubelet that refuses cgroup v1 by default.
 const REFUSES_V1: (u32, u32) = (1, 35);
-/// How long kubeadm waits for the control plane that it starts. Kind has its own deadline for the whole creation.
-const PATIENCE: &str = "8m0s";
+/// How long kubeadm waits on the reference machine for the control plane that it starts. Kind has its own deadline for the
+/// whole creation.
+const PATIENCE: Duration = Duration::from_secs(480);
 
 /// The inputs of a cluster's configuration.
 pub(super) struct ConfigInputs<'a> {
@@ -44,6 +46,8 @@ pub(super) struct ConfigInputs<'a> {
     pub(super) whole: bool,
     /// Whether the image is a published one, and not built by the project.
     pub(super) published: bool,
+    /// The slowdown of this machine.
+    pub(super) factor: f64,
 }
 
 /// A file or folder of this machine that is mounted into the node.
@@ -100,7 +104,8 @@ pub(super) fn cluster(inputs: &ConfigInputs<'_>) -> String {
         // Without ServiceAccounts its Pods would be restarted forever.
         configuration["dns"] = json!({"disabled": !inputs.whole});
         // The default is one minute, which an apiserver may exceed if others start too. Older formats cannot change it.
-        begin["timeouts"] = json!({"kubernetesAPICall": PATIENCE, "controlPlaneComponentHealthCheck": PATIENCE});
+        let patience = format!("{}s", PATIENCE.mul_f64(inputs.factor).as_secs());
+        begin["timeouts"] = json!({"kubernetesAPICall": patience, "controlPlaneComponentHealthCheck": patience});
     }
     let mut patches = vec![configuration.to_string(), begin.to_string()];
     if inputs.engine.cgroup_v1 && release >= REFUSES_V1 {
@@ -149,6 +154,10 @@ mod tests {
     use super::*;
 
     fn made(version: &str, old: bool) -> Value {
+        made_on(version, old, 1.0)
+    }
+
+    fn made_on(version: &str, old: bool, factor: f64) -> Value {
         let engine =
             Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new(), free: 0 };
         let flags = [("v", "2"), ("etcd-prefix", "/a/b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -162,6 +171,7 @@ mod tests {
             patches: "/kind/run/p".into(),
             whole: false,
             published: false,
+            factor,
         };
         serde_json::from_str(&cluster(&inputs)).unwrap()
     }
@@ -179,6 +189,15 @@ mod tests {
         let old = patch(&made("v1.35.4", false), 0);
         assert_eq!(old["apiServer"]["extraArgs"], json!({"etcd-prefix": "/a/b", "v": "2"}));
         assert_eq!(old["etcd"]["local"]["extraArgs"], json!({}));
+    }
+
+    #[test]
+    fn kubeadm_waits_longer_on_a_slow_machine() {
+        for (factor, expected) in [(1.0, "480s"), (7.5, "3600s")] {
+            let timeouts = &patch(&made_on("v1.36.3", false, factor), 1)["timeouts"];
+            assert_eq!(timeouts["kubernetesAPICall"], expected);
+            assert_eq!(timeouts["controlPlaneComponentHealthCheck"], expected);
+        }
     }
 
     #[test]

@@ -79,6 +79,13 @@ pub(super) fn file_of(reference: &str, path: &str) -> anyhow::Result<String> {
     Ok(exec::run(run, SHORT).map_err(explained)?.stdout)
 }
 
+/// The output of a shell script in a new container of an image.
+pub(super) fn output_of(reference: &str, script: &str) -> anyhow::Result<String> {
+    let sh = Shell::new()?;
+    let run = cmd!(sh, "docker run --rm --network=none --entrypoint /bin/bash {reference} -euc {script}");
+    Ok(exec::run(run, SHORT).map_err(explained)?.stdout)
+}
+
 /// The engine's version, before anything is built for it: "Docker 28.2.2".
 ///
 /// # Errors

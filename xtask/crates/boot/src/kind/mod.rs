@@ -92,6 +92,8 @@ struct Preparation {
     clusters: Arc<Clusters>,
     /// Kubernetes release on the image: "v1.36.3".
     release: String,
+    /// The slowdown of this machine before a cluster runs.
+    factor: f64,
 }
 
 /// Creates a cluster for every profile. If this fails, no cluster is left.
@@ -109,15 +111,14 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let preparation = prepare(request, run, &phase)?;
     let known = match &request.image.origin {
         Origin::Ours { images, .. } => {
-            let factor = native_factor(request.target, request.artifacts)?;
-            Some(Found { factor, images: images.clone(), versions: BTreeMap::new() })
+            Some(Found { factor: preparation.factor, images: images.clone(), versions: BTreeMap::new() })
         }
         Origin::Published => None,
     };
     let profiles = &request.topology.profiles;
     phase.status(format!("creating {} Kind clusters", profiles.len()));
     let pki = pki::create_for_kubeadm(run)?;
-    let factor = known.as_ref().map_or(1.0, |found| found.factor);
+    let factor = preparation.factor;
     let artifacts = match &request.image.origin {
         Origin::Ours { .. } => request.artifacts.clone(),
         Origin::Published => published::with_its_own(request.artifacts, &preparation.release),
@@ -181,15 +182,19 @@ fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result
         Origin::Published => published::release(image)?,
     };
     phase.status(format!("examining {name}"));
+    let factor = match &request.image.origin {
+        Origin::Ours { .. } => native_factor(request.target, request.artifacts)?,
+        Origin::Published => published::estimate(image)?,
+    };
     let mut engine = engine::examine(name, image)?;
     engine.sysctls = cluster_registry::before(request.cache, engine.sysctls);
     phase.status("removing what dead runs left behind");
-    cluster_registry::sweep(request.cache, request.kind, image)?;
-    let clusters = Clusters::of(request, run, &engine)?;
+    cluster_registry::sweep(request.cache, request.kind, image, factor)?;
+    let clusters = Clusters::of(request, run, &engine, factor)?;
     let count = request.topology.profiles.len();
     engine.check_space(count)?;
     engine::make_room(&engine, image, count)?;
-    Ok(Preparation { engine, clusters, release })
+    Ok(Preparation { engine, clusters, release, factor })
 }
 
 fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<()> {

@@ -34,18 +34,10 @@ use crate::pki::{CA_KEY, Pki};
 use crate::place::{Place, PortMapping, Root};
 use crate::plan::Plan;
 
-/// On an idle machine a cluster is up in half a minute.
+/// On an idle reference machine a cluster is up in half a minute.
 const CREATE: Duration = Duration::from_secs(600);
-/// How long Kind itself waits for its node, in Kind's format.
-const WAIT: &str = "300s";
-/// Limit for CoreDNS, after the node is ready.
-const SETTLE: Duration = Duration::from_secs(180);
-/// Limit for Pods to end.
-const END: Duration = Duration::from_secs(120);
-/// Time between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(10);
-/// The container name in the Pods of the Deployment that kubeadm creates.
-const DNS: &str = "coredns";
+/// How long Kind itself waits for its node on that machine. It continues with a warning afterwards.
+const WAIT: Duration = Duration::from_secs(300);
 /// The first port in the node for programs that kubeadm does not know.
 const FIRST_PORT: u16 = 18_000;
 /// systemd's folder of units.
@@ -75,6 +67,8 @@ const OF_KUBEADM: [&str; 2] = ["kubeconfig", "secure-port"];
 pub(super) struct ClusterSpec<'a> {
     profile: &'a Profile,
     whole: bool,
+    /// The slowdown of this machine, by which all limits are multiplied.
+    factor: f64,
     node: Node,
     /// The node as a place for components.
     host: Arc<SocketHost>,
@@ -161,11 +155,12 @@ impl<'a> ClusterSpec<'a> {
         let is_ours = !request.image.is_published();
         let audited = pods.iter().map(|pod| pod.manifest).chain([INIT]).filter(|_| is_ours);
         let digests = audited.filter_map(digest).collect();
-        let services = if whole { service::of_node(request.image.is_published()) } else { Vec::new() };
+        let services = if whole { service::of_node(request.image.is_published(), factor) } else { Vec::new() };
         let dir = run.private_dir(&format!("{}/kind", profile.name))?;
         let spec = ClusterSpec {
             profile,
             whole,
+            factor,
             node: Node { services, ..node },
             host,
             pods,
@@ -203,6 +198,7 @@ impl<'a> ClusterSpec<'a> {
             patches: root.in_guest(&patches),
             whole: self.whole,
             published: inputs.request.image.is_published(),
+            factor: self.factor,
         };
         write_private_file(&self.file, config::cluster(&inputs).as_bytes())
     }
@@ -307,10 +303,11 @@ impl<'a> ClusterSpec<'a> {
     pub(super) fn create(&mut self, request: &Request<'_>, clusters: &Clusters) -> anyhow::Result<()> {
         clusters.add(&self.node)?;
         let failed = AtomicBool::new(false);
-        let ClusterSpec { node, file, kubeconfig, host, stores, plugins, .. } = self;
+        let ClusterSpec { node, file, kubeconfig, host, stores, plugins, factor, .. } = self;
+        let (limit, wait) = (CREATE.mul_f64(*factor), format!("{}s", WAIT.mul_f64(*factor).as_secs()));
         std::thread::scope(|scope| {
             let early = scope.spawn(|| -> anyhow::Result<()> {
-                if let Err(error) = host.connect(CREATE, || failed.load(Ordering::SeqCst)) {
+                if let Err(error) = host.connect(limit, || failed.load(Ordering::SeqCst)) {
                     // If the creation failed, Kind's own error has the reason.
                     return if failed.load(Ordering::SeqCst) { Ok(()) } else { Err(error) };
                 }
@@ -320,9 +317,9 @@ impl<'a> ClusterSpec<'a> {
             let sh = Shell::new()?;
             let create = cmd!(
                 sh,
-                "{kind} create cluster --name {name} --config {file} --image {image} --kubeconfig {kubeconfig} --wait {WAIT} --retain"
+                "{kind} create cluster --name {name} --config {file} --image {image} --kubeconfig {kubeconfig} --wait {wait} --retain"
             );
-            let created = exec::run(create, CREATE)
+            let created = exec::run(create, limit)
                 .map_err(anyhow::Error::from)
                 .map_err(|error| clusters.with_last_words(error, node));
             failed.store(created.is_err(), Ordering::SeqCst);
@@ -332,7 +329,7 @@ impl<'a> ClusterSpec<'a> {
             // Reported first: without these components kubeadm waits in vain and does not know the reason.
             early.and(created.map(drop))
         })?;
-        if self.whole { settle(&self.node) } else { Ok(()) }
+        if self.whole { service::settle(&self.node.container(), self.factor) } else { Ok(()) }
     }
 
     /// Takes over the running components, and starts the missing ones.
@@ -340,6 +337,7 @@ impl<'a> ClusterSpec<'a> {
         let ClusterSpec {
             profile,
             whole,
+            factor,
             node,
             pods,
             digests,
@@ -374,7 +372,7 @@ impl<'a> ClusterSpec<'a> {
             }
         }
         if !whole {
-            leave_alone(&container, !profile.controllers.is_empty())?;
+            service::leave_alone(&container, !profile.controllers.is_empty(), factor)?;
         }
         components.extend(stores.into_iter().chain(plugins));
         let apiserver = components.iter().find(|component| component.is_apiserver());
@@ -462,35 +460,4 @@ fn port_mappings(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<Stri
         port_mappings.insert(name, PortMapping { inside, outside });
     }
     Ok(port_mappings)
-}
-
-/// Waits for CoreDNS: a cluster without name resolution is not complete.
-fn settle(node: &Node) -> anyhow::Result<()> {
-    let limit = SETTLE.as_secs();
-    let script = format!(
-        "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for condition=Available --timeout {limit}s \
-         deployment/coredns"
-    );
-    engine::wait(&node.container(), &script, SETTLE * 2).context("CoreDNS did not become available")
-}
-
-/// Stops what would write in addition to the checks, and what would restart it: only etcd and the apiserver of the
-/// control plane stay. kubelet and containerd, which check each Pod every second, were more than a third of the load of
-/// a dozen idle control planes. From then on no process reads the Pods' output.
-fn leave_alone(container: &str, keep_controllers: bool) -> anyhow::Result<()> {
-    let mut others = vec![SCHEDULER, DNS];
-    if !keep_controllers {
-        others.push(CONTROLLER_MANAGER);
-    }
-    // bash -e ignores a failure of `crictl ps` inside `for`; the Pods would stay. Its default time limit is two seconds.
-    let script = format!(
-        "systemctl stop kubelet; systemctl stop kube-proxy.path kube-proxy 2>/dev/null || true; ids=$(crictl \
-         --timeout 60s ps --quiet --name '^({})$'); for id in $ids; do crictl stop --timeout {} $id >/dev/null; done; \
-         systemctl stop containerd",
-        others.join("|"),
-        GRACE.as_secs()
-    );
-    engine::shell(container, &script, END)
-        .map(drop)
-        .context("failed to stop kubelet and its Pods other than etcd and the apiserver")
 }

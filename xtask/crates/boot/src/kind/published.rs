@@ -45,6 +45,18 @@ pub(super) fn with_its_own(artifacts: &Artifacts, release: &str) -> Artifacts {
     all
 }
 
+/// The slowdown until [`look`] measures it, from the start of kubelet: the image has kube-apiserver only for containerd.
+pub(super) fn estimate(reference: &str) -> anyhow::Result<f64> {
+    let script = "TIMEFORMAT=%R; kubelet --version >/dev/null; { time kubelet --version; } 2>&1";
+    let answer = engine::output_of(reference, script)?;
+    let (_, seconds) = told(&answer).with_context(|| format!("kubelet --version printed `{}`", answer.trim()))?;
+    Ok(factor(seconds))
+}
+
+fn factor(seconds: f64) -> f64 {
+    (seconds / REFERENCE.as_secs_f64()).max(1.0)
+}
+
 /// Finds out what runs in a node. The programs are in images that only containerd can read, so this runs them through
 /// their processes in /proc.
 pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
@@ -56,7 +68,7 @@ pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
     let pause = engine::shell(&container, script, SHORT)?;
     let pause = pause.lines().next().context("the node's /etc/containerd/config.toml does not name a sandbox image")?;
     Ok(Found {
-        factor: (seconds / REFERENCE.as_secs_f64()).max(1.0),
+        factor: factor(seconds),
         images: BTreeMap::from([(PAUSE.to_owned(), pause.to_owned())]),
         versions: versions.map(|(name, version)| (name.to_owned(), version)).into(),
     })

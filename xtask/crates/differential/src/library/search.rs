@@ -237,6 +237,8 @@ mod tests {
             subject: "s".into(),
             classes: (0..3 * KEYS).map(|number| format!("known {number}")).collect(),
             arch: vec![],
+            shows: vec!["next integers".into()],
+            follows: vec![],
             reason: "r".into(),
             issue: "https://example.org".into(),
             expires: "2027-03-31".into(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use judge::look::looks_of_answers;
 use model::ExpectedDifference;
 
 use super::answer::{Answer, Content};
@@ -33,8 +34,8 @@ pub(crate) struct Finding {
     pub(crate) expected: Option<ExpectedDifference>,
 }
 
-/// The key of a difference: the kind of request, the type of the place with the range of the value, and which answers
-/// are errors.
+/// The key of a difference: the kind of request, the type of the place with the range of the value, which answers are
+/// errors, and what the difference looks like.
 pub(crate) fn key(sequence: &Sequence, difference: &Difference) -> Key {
     let cause = cause(sequence, difference).and_then(|at| sequence.requests.get(at));
     let differing = sequence.requests.get(difference.at).filter(|_| difference.left.status != STORED);
@@ -44,7 +45,7 @@ pub(crate) fn key(sequence: &Sequence, difference: &Difference) -> Key {
         Family::Builtin => format!("live.{name}"),
         family => format!("live.{}.{name}", family.name()),
     };
-    Key { subject, class: class(sequence, difference, cause), shape: BTreeSet::from([shape(difference)]) }
+    Key { subject, class: class(sequence, difference, cause), shape: shape(difference) }
 }
 
 fn class(sequence: &Sequence, difference: &Difference, cause: Option<&Request>) -> String {
@@ -155,17 +156,32 @@ pub(crate) fn cause(sequence: &Sequence, difference: &Difference) -> Option<usiz
     }
 }
 
-/// `answer/error`, or for two answers the part that differs.
-fn shape(difference: &Difference) -> String {
-    let word = |answer: &Answer| if answer.status < 300 { "answer" } else { "error" };
-    let (left, right) = (word(&difference.left), word(&difference.right));
-    if difference.left.status == STORED { "stored/stored".into() } else { format!("{left}/{right}") }
+/// `answer/error`, `stored/stored`, and the looks of the difference without its places: kinds have many.
+fn shape(difference: &Difference) -> BTreeSet<String> {
+    let Difference { left, right, .. } = difference;
+    let mut looks = looks_of_answers((left.status, document(left)), (right.status, document(right)), false);
+    if left.status == STORED {
+        looks.remove("answer/answer");
+        looks.insert("stored/stored".to_owned());
+    }
+    if left.headers != right.headers && looks.contains("answer/answer") {
+        looks.insert("headers".to_owned());
+    }
+    looks
+}
+
+fn document(answer: &Answer) -> Option<&Document> {
+    match &answer.body {
+        Content::Document(document) => Some(document),
+        Content::Text(_) | Content::Absent => None,
+    }
 }
 
 /// Whether a smaller sequence shows the cause of the key. The tried value may turn out not to be part of the cause.
 pub(crate) fn is_same(seen: &Key, wanted: &Key, sequence: &Sequence, difference: &Difference) -> bool {
     let lost = sequence.requests.get(difference.at).is_some_and(|request| request.trial().is_none());
-    seen.subject == wanted.subject && seen.shape == wanted.shape && (lost || is_part(&seen.class, &wanted.class))
+    let is_same_look = seen.shape.is_subset(&wanted.shape);
+    seen.subject == wanted.subject && is_same_look && (lost || is_part(&seen.class, &wanted.class))
 }
 
 /// Whether the class names what was tried. Otherwise only the smallest sequence shows the cause.
@@ -199,6 +215,27 @@ mod tests {
         let sequence = Sequence { requests: vec![trying(Verb::Apply, "1e30")], ..Sequence::default() };
         let key = key(&sequence, &difference(0));
         assert_eq!(key.to_string(), "live.apply (integer int32, beyond 64 bits): answer/error");
+    }
+
+    #[test]
+    fn key_has_the_look_of_the_difference() {
+        let sequence = Sequence { requests: vec![trying(Verb::Apply, "1e30")], ..Sequence::default() };
+        let of = |left: (u16, &str), right: (u16, &str)| {
+            let answer = |(status, text): (u16, &str)| {
+                let body = Content::Document(Document::parse(text).unwrap());
+                Answer { status, headers: Vec::new(), body }
+            };
+            let (left, right) = (answer(left), answer(right));
+            key(&sequence, &Difference { at: 0, changes: Vec::new(), left, right, stored: None }).shape
+        };
+        let seen = |shape: &BTreeSet<String>| shape.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let object = |number: i8| format!(r#"{{"spec":{{"n":{number}}}}}"#);
+        let [zero, minus_one, five, seven] = [0, -1, 5, 7].map(object);
+        assert_eq!(seen(&of((200, zero.as_str()), (200, minus_one.as_str()))), "0 and -1, answer/answer");
+        assert_eq!(seen(&of((200, five.as_str()), (200, seven.as_str()))), "answer/answer, other");
+        assert_eq!(seen(&of((STORED, zero.as_str()), (STORED, minus_one.as_str()))), "0 and -1, stored/stored");
+        let refused = r#"{"message":"spec.n: Invalid value: -1: must not be negative"}"#;
+        assert_eq!(seen(&of((200, zero.as_str()), (422, refused))), "answer/error, text with -1");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) struct Comparison {
     answers: Vec<AnswerRow>,
     /// Why answers were not compared.
     notes: Vec<String>,
+    /// Runs without a case, value or answer of another run, and architectures whose run did not begin.
+    alone: Vec<String>,
 }
 
 /// A value that at least two runs have.
@@ -91,7 +93,14 @@ impl Comparison {
         let (answers, notes) = answers(&labels, runs, known);
         let runs: Vec<(&str, &Recorded)> = labels.iter().map(String::as_str).zip(runs).collect();
         let mut not_in_all = BTreeMap::new();
+        let mut alone: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
+        answers.iter().flat_map(AnswerRow::labels).for_each(|label| {
+            alone.remove(label);
+        });
         let mut note = |name: &str, have: &[&str]| {
+            if have.len() > 1 {
+                alone.retain(|label| !have.contains(label));
+            }
             if have.len() < runs.len() {
                 not_in_all.insert(name.to_owned(), have.iter().map(|label| (*label).to_owned()).collect());
             }
@@ -113,18 +122,28 @@ impl Comparison {
             cases.extend(CaseRow::of(name, &have));
         }
         let times = times(&cases, &labels);
+        let alone = alone.into_iter().map(str::to_owned).collect();
         let runs = runs.iter().map(|(label, run)| RunRow { label: (*label).to_owned(), ..run.row.clone() }).collect();
-        Comparison { runs, values, cases, not_in_all, times, answers, notes }
+        Comparison { runs, values, cases, not_in_all, times, answers, notes, alone }
     }
 
+    /// The same for a command that was to run these architectures as well: their runs did not begin.
+    pub(super) fn with_absent(mut self, archs: &BTreeSet<String>) -> Comparison {
+        let has_run = |arch: &String| self.runs.iter().any(|run| run.arch == *arch);
+        self.alone.extend(archs.iter().filter(|arch| !has_run(arch)).cloned());
+        self
+    }
+
+    /// A difference counts also if some runs could not be compared.
     pub(super) fn exit(&self) -> Exit {
-        if self.values.is_empty() && self.cases.is_empty() && self.answers.is_empty() {
-            return Exit::NothingRan;
-        }
         let values = self.values.iter().any(|value| !value.differences.is_empty());
         let cases = self.cases.iter().any(|case| case.verdict == CaseVerdict::Different);
         let answers = self.answers.iter().any(|row| !row.is_equal());
-        if values || cases || answers { Exit::Conformance } else { Exit::Ok }
+        match values || cases || answers {
+            true => Exit::Conformance,
+            false if !self.alone.is_empty() => Exit::NothingRan,
+            false => Exit::Ok,
+        }
     }
 
     /// Lines for people: the differences first, the summary last.
@@ -134,6 +153,7 @@ impl Comparison {
         self.cases.iter().for_each(|case| lines.extend(case.line()));
         self.answers.iter().for_each(|row| lines.extend(row.lines()));
         lines.extend(self.notes.iter().cloned());
+        lines.extend(self.alone.iter().map(|run| no_counterpart(run)));
         lines.extend(self.times.iter().map(TimeRow::line));
         if !self.not_in_all.is_empty() {
             lines.push(format!("{} cases or values are not in all runs, see compare.json", self.not_in_all.len()));
@@ -142,7 +162,10 @@ impl Comparison {
         let of_cases = |verdict| self.cases.iter().filter(|case| case.verdict == verdict).count();
         let word = match self.exit() {
             Exit::Ok => "equal",
-            Exit::NothingRan => "nothing to compare",
+            Exit::NothingRan if self.values.is_empty() && self.cases.is_empty() && self.answers.is_empty() => {
+                "nothing to compare"
+            }
+            Exit::NothingRan => "equal, but not all runs were compared",
             _ => "different",
         };
         lines.push(format!(
@@ -167,8 +190,13 @@ impl Comparison {
         };
         let values = self.values.iter().map(|value| case("values", &value.name, value.outcome()));
         let outcomes = self.cases.iter().map(|row| case("outcomes", &row.case, row.outcome()));
-        values.chain(outcomes).chain(self.answers.iter().flat_map(AnswerRow::junit)).collect()
+        let alone = self.alone.iter().map(|run| case("runs", run, Outcome::errored("compare", no_counterpart(run))));
+        values.chain(outcomes).chain(self.answers.iter().flat_map(AnswerRow::junit)).chain(alone).collect()
     }
+}
+
+fn no_counterpart(run: &str) -> String {
+    format!("{run} is not compared: it has no case, stored value or answer of another run; see its own verdict")
 }
 
 /// The answers of each run compared with those of the first run that recorded any, and why some were not compared.
@@ -378,6 +406,24 @@ mod tests {
         assert_eq!(comparison.cases().len(), 2);
         let other = Recorded { values: BTreeMap::new(), cases: BTreeMap::new(), ..same() };
         assert_eq!(compare(&[same(), other]).exit(), Exit::NothingRan);
+    }
+
+    #[test]
+    fn run_that_has_nothing_in_common_is_not_equal() {
+        let [one, two] = ["p", "q"].map(|arch| run(arch, b"{}", Outcome::Passed));
+        let broken = run("r", b"{}", Outcome::Passed);
+        let broken = Recorded { values: BTreeMap::new(), cases: BTreeMap::new(), ..broken };
+        let comparison = compare(&[one, two, broken]);
+        assert_eq!(comparison.exit(), Exit::NothingRan);
+        let lines = comparison.lines();
+        assert!(lines.iter().any(|line| line.starts_with("r is not compared")), "{lines:?}");
+        assert!(lines.last().unwrap().starts_with("compare: equal, but not all runs"), "{lines:?}");
+        assert!(comparison.cases().iter().any(|case| case.class == "archproof.compare.runs" && case.name == "r"));
+        let both = || compare(&["p", "q"].map(|arch| run(arch, b"{}", Outcome::Passed)));
+        assert_eq!(both().with_absent(&BTreeSet::from(["s".to_owned()])).exit(), Exit::NothingRan);
+        assert_eq!(both().with_absent(&BTreeSet::from(["q".to_owned()])).exit(), Exit::Ok);
+        let different = compare(&[run("p", b"{\"a\":1}", Outcome::Passed), run("q", b"{\"a\":2}", Outcome::Passed)]);
+        assert_eq!(different.with_absent(&BTreeSet::from(["s".to_owned()])).exit(), Exit::Conformance);
     }
 
     #[test]

@@ -49,8 +49,8 @@ Examples:
   cargo xtask runner scale --once --repo OWNER/NAME --json
   cargo xtask runner scale --once --org ORG --group GROUP --jobs-of ORG/NAME
 
-The command starts no machine for jobs of pull requests from forks. But GitHub gives a job to any runner with its
-labels, so its settings must keep forks away from the runners, as for `runner jit`.")]
+The command starts no machine for jobs of pull requests by bots or from forks. But GitHub gives a job to any runner with
+its labels, so its settings must keep forks away from the runners, as for `runner jit`.")]
 pub(crate) struct ScaleOptions {
     #[command(flatten)]
     pub(crate) access: Access,

@@ -34,7 +34,7 @@ pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> R
             }
         }
         plan.skipped.iter().for_each(|job| {
-            progress::say(&format!("started no machine for a commit of another repository: {job}"));
+            progress::say(&format!("started no machine for a bot or a commit of another repository: {job}"));
         });
         plan.others.iter().for_each(|job| progress::say(&format!("no known machine can run the job {job}")));
         let heading = ["RUNNER", "ARCH", "WAITING", "COMING", "BUSY", "MAX", "START"];

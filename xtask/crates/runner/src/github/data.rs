@@ -102,6 +102,18 @@ pub struct Run {
     pub repository: Option<RepositoryOfRun>,
     /// The repository of the commit; None if the fork was deleted.
     pub head_repository: Option<RepositoryOfRun>,
+    /// The account that caused the event. It stays the same if a person repeats the run.
+    pub actor: Option<Actor>,
+}
+
+/// An account of GitHub.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Actor {
+    #[serde(default)]
+    pub login: String,
+    /// `User`, `Bot` or `Organization`.
+    #[serde(default, rename = "type")]
+    pub kind: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -53,7 +53,7 @@ impl CaseState {
     ///
     /// Requests to a starting server delay its start. Four writers that retried every 60 ms sent 3000 requests during
     /// three starts of an emulated apiserver, and each start took 50 s.
-    pub(crate) fn scaled_pause(&self, pause: Duration) -> Duration {
+    pub fn scaled_pause(&self, pause: Duration) -> Duration {
         pause.mul_f64(self.pause_factor())
     }
 

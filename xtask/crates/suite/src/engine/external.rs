@@ -14,6 +14,13 @@ use crate::store::{Collector, Store};
 impl Engine<'_> {
     /// Reports the cases whose requirements the cluster does not meet, and returns the others.
     pub(super) fn skip_unsupported(&self, cases: Vec<Case>) -> Vec<Case> {
+        let (supported, unsupported) = self.supported(cases);
+        self.skip(unsupported);
+        supported
+    }
+
+    /// The cases whose requirements the cluster meets, and the others with what they need.
+    pub(super) fn supported(&self, cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
         let capabilities: BTreeMap<&str, Capabilities> = self
             .cluster
             .info
@@ -32,8 +39,7 @@ impl Engine<'_> {
                 None => supported.push(case),
             }
         }
-        self.skip(unsupported);
-        supported
+        (supported, unsupported)
     }
 
     /// Reports cases that cannot run as skipped, with what they need.

@@ -41,6 +41,10 @@ pub(crate) fn differences(file: &mut Document<'_>, entries: &[ExpectedDifference
         for (field, text) in [("subject", &entry.subject), ("reason", &entry.reason)] {
             file.require(!text.trim().is_empty(), at!["differences", i, field], "must not be empty");
         }
+        // An entry without a look would expect every difference of its inputs.
+        let rule = "must have at least one look of the difference, none of them empty";
+        let are_looks = entry.shows.iter().chain(&entry.follows).all(|look| !look.trim().is_empty());
+        file.require(!entry.shows.is_empty() && are_looks, at!["differences", i, "shows"], rule);
         end_and_address(file, "differences", i, &entry.issue, &entry.expires);
     }
 }

@@ -140,6 +140,7 @@ differences:
     reason: A cause.
     issue: https://example.org/2
     expires: '2027-04-30'
+    shows: [a look]
 ";
 
 const MATRIX: &str = "\

@@ -230,6 +230,17 @@ fn source(name: &str) -> Value {
     serde_yaml::from_str(&std::fs::read_to_string(root.join("workflows").join(name)).unwrap()).unwrap()
 }
 
+/// GitHub evaluates the condition, and only a change of the workflow file can change it.
+#[test]
+fn only_pull_requests_of_persons_in_this_repository_start_self_hosted_jobs() {
+    let workflow = source("ci.yml");
+    let condition = workflow["jobs"]["self-hosted"]["if"].as_str().unwrap();
+    let guard = "(github.event_name != 'pull_request' || (github.event.pull_request.head.repo.full_name == \
+                 github.repository && github.event.pull_request.user.type == 'User' && github.event.sender.type == \
+                 'User'))";
+    assert!(condition.ends_with(&format!("&& {guard} }}}}")), "{condition}");
+}
+
 #[test]
 fn machine_of_a_prebuilt_job_needs_no_checkout_and_no_compiler() {
     let job = &source("prebuilt.yml")["jobs"]["run"];

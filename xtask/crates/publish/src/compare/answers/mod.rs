@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use judge::answer;
 use judge::changes::{Change, first_changes};
+use judge::document::Document;
+use judge::look::looks_of_answers;
 use model::{ExpectedDifference, Outcome, RecordedAnswer};
 use report::SingleCase;
 use serde::Serialize;
@@ -84,6 +86,11 @@ struct Shown {
 }
 
 impl AnswerRow {
+    /// The labels of the two runs.
+    pub(super) fn labels(&self) -> [&str; 2] {
+        [&self.first, &self.other]
+    }
+
     /// None if the runs have no profile with recorded answers in common.
     pub(super) fn of(first: &Side<'_>, other: &Side<'_>, known: Known<'_>) -> Option<AnswerRow> {
         let mut row = AnswerRow { first: first.label.into(), other: other.label.into(), ..AnswerRow::default() };
@@ -218,11 +225,19 @@ impl AnswerDifference {
 
     fn expect(mut self, known: Known<'_>, (first, other): (&str, &str)) -> AnswerDifference {
         let (check, class) = (self.check(), self.class());
-        let covers = |entry: &&ExpectedDifference| {
-            [first, other].iter().any(|arch| entry.covers(check, class, arch, known.today))
+        let concerns = |entry: &&ExpectedDifference| {
+            [first, other].iter().any(|arch| entry.concerns(check, class, arch, known.today))
         };
-        self.expected = known.entries.iter().find(covers).cloned();
+        let entries: Vec<&ExpectedDifference> = known.entries.iter().filter(concerns).collect();
+        if !entries.is_empty() {
+            self.expected = ExpectedDifference::explaining(&entries, &self.looks()).cloned();
+        }
         self
+    }
+
+    fn looks(&self) -> BTreeSet<String> {
+        let [first, other] = [&self.first, &self.other].map(Shown::document);
+        looks_of_answers((self.first.status, first.as_ref()), (self.other.status, other.as_ref()), true)
     }
 
     fn expectation(&self) -> Option<String> {
@@ -240,6 +255,12 @@ impl AnswerDifference {
             lines.push(format!("  {label}: {} {} {content}", shown.status, shown.headers.join("; ")));
         }
         lines
+    }
+}
+
+impl Shown {
+    fn document(&self) -> Option<Document> {
+        self.content.as_deref().and_then(answer::document)
     }
 }
 
@@ -261,8 +282,7 @@ fn places(first: &Shown, other: &Shown) -> Vec<String> {
     if first.headers != other.headers {
         places.push(format!("headers: {} / {}", first.headers.join("; "), other.headers.join("; ")));
     }
-    let document = |shown: &Shown| shown.content.as_deref().and_then(answer::document);
-    if let (Some(a), Some(b)) = (document(first), document(other)) {
+    if let (Some(a), Some(b)) = (first.document(), other.document()) {
         let all = first_changes(&a, &b, usize::MAX);
         places.extend(all.iter().take(PLACES).map(Change::to_string));
         if all.len() > PLACES {
@@ -339,6 +359,8 @@ mod tests {
             subject: "storage.x".into(),
             classes: vec!["PATCH application/merge-patch+json".into()],
             arch: vec!["two".into()],
+            shows: vec!["close integers beyond 2^53".into()],
+            follows: vec!["answer/answer".into()],
             reason: "r".into(),
             issue: "https://example.org".into(),
             expires: "2027-03-31".into(),
@@ -347,6 +369,12 @@ mod tests {
         assert!(row("2027-03-31").is_equal());
         assert_eq!(row("2027-03-31").different, 1);
         assert!(!row("2027-04-01").is_equal());
+        // Another difference in the answers to the same requests.
+        let known = Known { entries: std::slice::from_ref(&entry), today: "2027-03-31" };
+        let of = |content: &str| vec![answer(PATCH, content)];
+        assert!(!compared(of(r#"{"a":[5]}"#), of(r#"{"a":[7]}"#), known).is_equal());
+        let unknown = RecordedAnswer { content: None, ..of("[]").remove(0) };
+        assert!(!compared(of("{}"), vec![unknown], known).is_equal());
     }
 
     #[test]
