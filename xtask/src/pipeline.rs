@@ -35,7 +35,7 @@ pub(crate) struct Job<'a> {
     pub(crate) cases: Vec<suite::Case>,
     /// Cases whose control plane the provider cannot create, with what they need.
     pub(crate) unfit: Vec<(suite::Case, String)>,
-    /// Judges of other shards.
+    /// Cases of judges that only other shards have.
     pub(crate) judged_elsewhere: Vec<suite::Case>,
     pub(crate) expectations: &'a [Expectation],
     /// Profiles in the order in which their control planes start.

@@ -50,7 +50,7 @@ struct RunPlan {
     cases: Vec<Case>,
     /// Cases whose control plane the provider cannot create, with what they need.
     unfit: Vec<(Case, String)>,
-    /// Judges of other shards, for the profiles of this one.
+    /// Cases of judges that only other shards have.
     judged_elsewhere: Vec<Case>,
     profiles: Vec<Profile>,
     /// Whether upstream's suite also runs.

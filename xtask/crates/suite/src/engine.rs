@@ -43,7 +43,7 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Cases for which the cluster has no control plane, each with what it needs.
     pub unsupported: Vec<(Case, String)>,
-    /// Cases of judges that belong to another shard, but also judge the records of this one.
+    /// Cases of other shards, whose judges look for violations in the records of this one.
     pub judged_elsewhere: Vec<Case>,
     pub release: ReleaseData,
 }

@@ -20,30 +20,36 @@ impl Engine<'_> {
         let judges = RunJudge::new(histories);
         for case in plan.cases.iter().filter(|case| matches!(case.check.run, Run::Judge)) {
             self.emit(Event::CaseStarted { at: now(), case: case.name() });
-            self.emit(self.judged(&judges, case, |judgement| verdict(judgement, trouble.get(case.profile))));
+            let outcome = |judgement: &Judgement| verdict(judgement, trouble.get(case.profile));
+            self.emit(self.judged(case, outcome, || judges.judge(case.check.id, case.profile)));
         }
         self.judge_for_others(&judges, &plan.judged_elsewhere);
     }
 
-    /// Reports what the cases of other shards find in the records of this one, which the others do not have. Without the
-    /// traffic for the judges, only a failure is a verdict.
+    /// Reports what the judges of other shards find in the records of this one, which the others do not have.
     fn judge_for_others(&self, judges: &RunJudge<'_>, cases: &[Case]) {
         let (cases, _) = self.supported(cases.to_vec());
-        let ended = cases.iter().map(|case| self.judged(judges, case, Judgement::outcome));
-        let failed = |event: &Event| matches!(event, Event::CaseFinished { outcome: Outcome::Failed { .. }, .. });
-        let failures: Vec<Event> = ended.filter(failed).collect();
-        if !failures.is_empty() {
-            self.emit(Event::SuitePlanned { at: now(), cases: failures.len(), seed: self.options.seed });
+        let ended =
+            cases.iter().map(|case| self.judged(case, Judgement::outcome, || judges.only_violations(case.check.id)));
+        let passed = |event: &Event| matches!(event, Event::CaseFinished { outcome: Outcome::Passed, .. });
+        let findings: Vec<Event> = ended.filter(|event| !passed(event)).collect();
+        if !findings.is_empty() {
+            self.emit(Event::SuitePlanned { at: now(), cases: findings.len(), seed: self.options.seed });
         }
-        for event in failures {
+        for event in findings {
             self.emit(event);
         }
     }
 
     /// The end of a judge's case.
-    fn judged(&self, judges: &RunJudge<'_>, case: &Case, outcome: impl Fn(&Judgement) -> Outcome) -> Event {
+    fn judged(
+        &self,
+        case: &Case,
+        outcome: impl Fn(&Judgement) -> Outcome,
+        judge: impl Fn() -> Option<Judgement>,
+    ) -> Event {
         let begin = Instant::now();
-        let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| judges.judge(case.check.id, case.profile))) {
+        let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(judge)) {
             Ok(Some(judgement)) => (outcome(&judgement), judgement.exercised),
             Ok(None) => (Outcome::errored("suite", "the case's profile has no recorded history"), BTreeMap::new()),
             Err(panic) => (panic_error(panic.as_ref()).into_outcome(), BTreeMap::new()),
