@@ -47,8 +47,8 @@ type process struct {
 	status string // how it ended; empty while it runs
 	code   byte   // the exit code, as a shell reports it
 	ended  chan struct{}
-	// Closed when all of its output was told, or when none is told.
-	told chan struct{}
+	// Closed when all of its output has been sent, or at once if its output is not sent.
+	sent chan struct{}
 }
 
 // outputLimit bounds the wait for the output of a process that has ended: a process that it started may have its pipe.
@@ -72,7 +72,7 @@ func (c *components) start(name, program string, args []string, env map[string]s
 	}
 	go func() {
 		c.forward(name, output)
-		close(p.told)
+		close(p.sent)
 	}()
 	return p.pid, nil
 }
@@ -149,7 +149,7 @@ func (c *components) register(name string, fork func() (int, error)) (*process, 
 	if err != nil {
 		return nil, err
 	}
-	p := &process{pid: pid, ended: make(chan struct{}), told: make(chan struct{})}
+	p := &process{pid: pid, ended: make(chan struct{}), sent: make(chan struct{})}
 	c.byName[name] = p
 	return p, nil
 }
@@ -289,11 +289,11 @@ func (c *components) reapOne() bool {
 	return true
 }
 
-// tellEnd tells the end of a process after its output, which says why it ended: the harness reads the log when it is told
-// the end.
+// tellEnd reports the end of a process after its output, which says why it ended: the harness reads the log when it gets
+// that report.
 func (c *components) tellEnd(p *process, end message) {
 	select {
-	case <-p.told:
+	case <-p.sent:
 	case <-time.After(outputLimit):
 	}
 	c.tell(end)

@@ -152,7 +152,7 @@ func (c *container) file(name string) *os.File {
 	return file
 }
 
-// end terminates all components, even suspended ones, and returns when they have ended and their output was told.
+// end terminates all components, even suspended ones, and returns when they have ended and their output has been sent.
 func (c *components) end() {
 	for _, name := range c.running() {
 		c.signal(name, int(unix.SIGTERM))
@@ -167,7 +167,7 @@ func (c *components) end() {
 	limit := time.After(outputLimit)
 	for _, p := range all {
 		select {
-		case <-p.told:
+		case <-p.sent:
 		case <-limit:
 			return
 		}

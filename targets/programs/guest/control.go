@@ -240,7 +240,7 @@ func (c *components) measure(
 	if err != nil {
 		return nil, err
 	}
-	close(p.told)
+	close(p.sent)
 	defer output.Close()
 	if limit > 0 {
 		defer time.AfterFunc(limit, func() { c.signal(name, int(unix.SIGKILL)) }).Stop()

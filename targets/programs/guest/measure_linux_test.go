@@ -13,13 +13,13 @@ import (
 // early is a component that has ended before the reaper begins.
 const early = "early"
 
-// ends receives the names of components of these tests when they have ended, and what was told of them before.
+// ends receives the names of components of these tests when they have ended, and the output that was sent before.
 var ends = make(chan map[string]string, 100)
 
 // reaped returns the only components of these tests: several reapers would wait for each other's processes.
 var reaped = sync.OnceValue(func() *components {
 	var mutex sync.Mutex
-	told := map[string]string{}
+	sent := map[string]string{}
 	all := newComponents(func(m message, bytes ...byte) {
 		name := m["component"].(string)
 		if len(bytes) > 0 {
@@ -28,9 +28,9 @@ var reaped = sync.OnceValue(func() *components {
 		}
 		mutex.Lock()
 		defer mutex.Unlock()
-		told[name] += string(bytes)
+		sent[name] += string(bytes)
 		if m["ended"] != nil {
-			ends <- map[string]string{name: told[name]}
+			ends <- map[string]string{name: sent[name]}
 		}
 	}, nil)
 	pid, err := all.start(early, "true", nil, nil)
@@ -56,7 +56,7 @@ func TestReapsChildThatEndedBeforeTheReaperBegan(t *testing.T) {
 	}
 }
 
-// The harness reads the log of a component when it is told the end.
+// The harness reads the log of a component when it gets the report of its end.
 func TestEndIsToldAfterTheOutput(t *testing.T) {
 	all := reaped()
 	path := map[string]string{"PATH": "/usr/bin:/bin"}
@@ -68,12 +68,12 @@ func TestEndIsToldAfterTheOutput(t *testing.T) {
 		select {
 		case end := <-ends:
 			if text, is := end["crashing"]; is && text != "begin\nfatal\n" {
-				t.Fatalf("told before the end: %q", text)
+				t.Fatalf("sent before the end: %q", text)
 			} else if is {
 				return
 			}
 		case <-limit:
-			t.Fatal("the end was not told")
+			t.Fatal("the end was not reported")
 		}
 	}
 }

@@ -140,7 +140,7 @@ func begin(all *components, to *frames, name string, w *wish) (*session, error) 
 		ends.close()
 		return nil, fmt.Errorf("run the shell: %w", err)
 	}
-	close(process.told)
+	close(process.sent)
 	s := &session{
 		all: all, name: name, process: process, to: to, size: ends.size,
 		typed: make(chan []byte, inputRoom), over: make(chan struct{}),

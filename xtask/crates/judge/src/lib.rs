@@ -23,7 +23,7 @@
 //! | `answer` | answers in the form in which two runs are compared |
 //! | `server_values` | values that servers choose by themselves, which comparisons leave out |
 //! | `document`, `changes` | JSON as it was written, and the places at which two documents differ |
-//! | `look` | what such differences look like, by which known ones are told from others |
+//! | `look` | what such differences look like; known ones are recognised by it |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod answer;

@@ -3,7 +3,7 @@
 //! `differences:` of `targets/expectations.yaml` names looks. One defect gives the same look at many places and with many
 //! inputs, and another defect in the same inputs gives another look.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::Document;
 
@@ -82,7 +82,7 @@ pub fn looks_of_answers(left: Answer<'_>, right: Answer<'_>, places: bool) -> BT
     match (left.1, right.1) {
         _ if is_error(left) || is_error(right) => {
             let of = |answer: Answer<'_>| answer.1.filter(|_| is_error(answer)).map(messages).unwrap_or_default();
-            let texts = looks_of_messages(of(left), of(right));
+            let texts = looks_of_messages(&of(left), &of(right));
             // Both are errors with the same messages.
             let other = is_error(left) && is_error(right) && (texts.is_empty() || left.0 != right.0);
             found.extend(other.then(|| OTHER.to_owned()));
@@ -99,7 +99,7 @@ pub fn looks_of_answers(left: Answer<'_>, right: Answer<'_>, places: bool) -> BT
     found
 }
 
-fn looks_of_messages(left: Vec<String>, right: Vec<String>) -> BTreeSet<String> {
+fn looks_of_messages(left: &[String], right: &[String]) -> BTreeSet<String> {
     if left == right {
         return BTreeSet::new();
     }
@@ -167,7 +167,7 @@ fn compare(place: &str, left: Option<&Document>, right: Option<&Document>, found
             let place = format!("{place}[*]");
             match (looks_of_texts(a, b), texts(a), texts(b)) {
                 (Some(all), ..) => all.into_iter().for_each(|looks| add(&place, "string", looks, found)),
-                (None, Some(a), Some(b)) => compare_texts(&place, a, b, found),
+                (None, Some(a), Some(b)) => compare_texts(&place, &a, &b, found),
                 _ => (0..a.len().max(b.len())).for_each(|i| compare(&place, a.get(i), b.get(i), found)),
             }
         }
@@ -224,26 +224,36 @@ fn texts(items: &[Document]) -> Option<Vec<String>> {
     items.iter().map(Document::decoded).collect()
 }
 
+/// The texts that the other list lacks, in their order. A list of a server may be long.
+fn lacking<'a>(texts: &'a [String], other: &[String]) -> Vec<&'a str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for text in other {
+        *counts.entry(text).or_default() += 1;
+    }
+    let is_missing = |text: &&str| match counts.get_mut(*text) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    texts.iter().map(String::as_str).filter(is_missing).collect()
+}
+
 /// Compares lists of texts, such as errors, by the texts that only one of them has: one text more must not look like other
 /// texts at all places behind it.
-fn compare_texts(place: &str, left: Vec<String>, mut right: Vec<String>, found: &mut Vec<Leaf>) {
-    let mut only_left = Vec::new();
-    for text in left {
-        match right.iter().position(|other| *other == text) {
-            Some(at) => drop(right.remove(at)),
-            None => only_left.push(text),
-        }
-    }
-    if only_left.is_empty() && right.is_empty() {
+fn compare_texts(place: &str, left: &[String], right: &[String], found: &mut Vec<Leaf>) {
+    let (only_left, only_right) = (lacking(left, right), lacking(right, left));
+    if only_left.is_empty() && only_right.is_empty() {
         found.push(Leaf { place: place.to_owned(), kinds: "order".into(), look: None });
     }
-    let are_pairs = only_left.len() == right.len();
-    let pairs = only_left.iter().zip(&right).map(|(a, b)| looks_of_numbers_in(a, b)).collect::<Option<Vec<_>>>();
+    let are_pairs = only_left.len() == only_right.len();
+    let pairs = only_left.iter().zip(&only_right).map(|(a, b)| looks_of_numbers_in(a, b)).collect::<Option<Vec<_>>>();
     if let Some(pairs) = pairs.filter(|_| are_pairs) {
         pairs.into_iter().for_each(|looks| add(place, "string", looks, found));
         return;
     }
-    for (texts, kinds) in [(only_left, "string/absent"), (right, "absent/string")] {
+    for (texts, kinds) in [(only_left, "string/absent"), (only_right, "absent/string")] {
         texts.iter().for_each(|text| add(place, kinds, look_of_text(text).into_iter().collect(), found));
     }
 }
@@ -339,7 +349,8 @@ fn float(text: &str) -> Option<f64> {
     let (mantissa, exponent) = digits.strip_prefix("0x")?.split_once('p')?;
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let bits = u64::from_str_radix(&format!("{whole}{fraction}"), 16).ok()?;
-    let exponent = exponent.parse::<i32>().ok()? - 4 * i32::try_from(fraction.len()).ok()?;
+    // Any text of a server may have this form.
+    let exponent = exponent.parse::<i32>().ok()?.checked_sub(i32::try_from(fraction.len()).ok()?.checked_mul(4)?)?;
     Some(sign * bits as f64 * 2_f64.powi(exponent))
 }
 

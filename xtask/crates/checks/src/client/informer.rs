@@ -224,7 +224,11 @@ async fn restart(ctx: &Ctx) -> Verdict {
     futures::pin_mut!(restarted, others);
     match futures::future::select(restarted, others).await {
         Either::Left((restarted, _)) => restarted?,
-        Either::Right((error, _)) => return Err(error),
+        // The restart goes on without its caller, and would disturb the next case.
+        Either::Right((error, restarted)) => {
+            restarted.await?;
+            return Err(error);
+        }
     }
     store.delete(OTHER_KEY).await?;
     Ok(())

@@ -129,3 +129,14 @@ fn objects_are_compared_with_or_without_places() {
     let unknown = looks_of_answers((200, Some(&a)), (200, None), true);
     assert!(unknown.contains(UNKNOWN));
 }
+
+/// Any text of a server may have the form of a float, and any list may be long.
+#[test]
+fn hostile_texts_neither_overflow_nor_take_quadratic_time() {
+    for text in ["0x1p-2147483648", "0x1.8p-2147483648", "0x1p2147483647", "0x.p", "0xp99999999999"] {
+        assert_eq!(seen(&format!("\"{text}\""), "\"0x1p+00\"").len(), 1, "{text}");
+    }
+    let list = |from: usize| serde_json::to_string(&(from..from + 50_000).map(|n| format!("t{n}")).collect::<Vec<_>>());
+    let (left, right) = (list(0).unwrap(), list(1).unwrap());
+    assert_eq!(seen(&left, &format!("{},\"more\"]", right.trim_end_matches(']'))).len(), 2);
+}

@@ -37,6 +37,9 @@ impl Engine<'_> {
             self.emit(Event::SuitePlanned { at: now(), cases: findings.len(), seed: self.options.seed });
         }
         for event in findings {
+            if let Event::CaseFinished { case, .. } = &event {
+                self.emit(Event::CaseStarted { at: now(), case: case.clone() });
+            }
             self.emit(event);
         }
     }
