@@ -248,14 +248,32 @@ fn options(dir: &Path) -> Options {
     }
 }
 
-/// An empty folder of this thread.
+/// An empty folder of this thread. It is removed when the thread ends.
 pub fn empty_dir() -> PathBuf {
-    let thread = format!("{:?}", std::thread::current().id());
-    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let dir = std::env::temp_dir().join(format!("archproof-fuzz-{}-{thread}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).expect("the temporary folder can be written");
-    dir
+    thread_local! {
+        static FOLDER: Folder = Folder::of_this_thread();
+    }
+    FOLDER.with(|folder| {
+        let _ = fs::remove_dir_all(&folder.0);
+        fs::create_dir_all(&folder.0).expect("the temporary folder can be written");
+        folder.0.clone()
+    })
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn of_this_thread() -> Self {
+        let thread = format!("{:?}", std::thread::current().id());
+        let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+        Self(std::env::temp_dir().join(format!("archproof-fuzz-{}-{thread}", std::process::id())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Writes a file and the folders above it.

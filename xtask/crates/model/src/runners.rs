@@ -31,6 +31,8 @@ pub struct RunnerData {
 pub struct Prepared {
     /// A Debian suite that has all of them for every architecture.
     pub suite: String,
+    /// The oldest release of Debian on which packages of the suite can be installed.
+    pub oldest: u32,
     /// For GitHub's own actions, where the agent has no Node.js.
     pub node: Vec<String>,
     /// For jobs that compile the harness.

@@ -23,6 +23,8 @@ pub struct Suite {
     /// Root of a Debian mirror, https.
     pub mirror: String,
     pub name: String,
+    /// The oldest release of Debian on which its packages can be installed.
+    pub oldest: u32,
     /// At least one.
     pub packages: Vec<String>,
 }
@@ -47,7 +49,7 @@ pub struct Archive {
 impl Preparation {
     /// Refuses values that could end a word in a script. `https` checks the name, address and digest of a download.
     pub(super) fn check(&self, https: &dyn Fn(&str, &str, &str) -> Result<(), Fault>) -> Result<(), Fault> {
-        if let Some(Suite { mirror, name, packages }) = &self.suite {
+        if let Some(Suite { mirror, name, packages, .. }) = &self.suite {
             if let Some(bad) = packages.iter().chain([name]).find(|word| !is_package(word)) {
                 return Err(Fault::config(format!("`{bad}` is not the name of a Debian package or suite")));
             }
@@ -87,11 +89,15 @@ impl Preparation {
 impl Suite {
     /// The packages of the suite have a low priority, so that no other package of the machine comes from there.
     fn script(&self) -> String {
-        let Suite { mirror, name, packages } = self;
+        let Suite { mirror, name, oldest, packages } = self;
         let packages = packages.join(" ");
         format!(
             r#"# Packages of which the machine's own Debian has older versions.
-grep -qx 'ID=debian' /etc/os-release
+# Debian's testing suite has no number.
+if ! (. /etc/os-release && [ "$ID" = debian ] && [ "${{VERSION_ID:-{oldest}}}" -ge {oldest} ]); then
+    echo 'archproof: the image must be Debian {oldest} or newer' >/dev/console || true
+    exit 1
+fi
 printf 'Package: *\nPin: release n={name}\nPin-Priority: 100\n' >/etc/apt/preferences.d/archproof
 echo 'deb {mirror} {name} main' >/etc/apt/sources.list.d/archproof.list
 export DEBIAN_FRONTEND=noninteractive

@@ -116,7 +116,7 @@ fn age_limit_begins_before_the_set_up() {
 
 fn prepared() -> Worker {
     let mirror = "https://mirror.example.org/debian".into();
-    let suite = Suite { mirror, name: "forky".into(), packages: vec!["nodejs".into()] };
+    let suite = Suite { mirror, name: "forky".into(), oldest: 13, packages: vec!["nodejs".into()] };
     let archive = Archive {
         url: "https://example.org/archproof-1.0.0-riscv64.tar.gz".into(),
         sha256: "cd".repeat(32),
@@ -137,6 +137,7 @@ fn prepared_machine_verifies_all_downloads_before_the_runner_starts() {
         "systemctl poweroff",
         "ip daddr 169.254.169.254 reject",
         "chown -R runner:runner /srv/runner/agent",
+        "[ \"${VERSION_ID:-13}\" -ge 13 ]",
         "Pin: release n=forky",
         "echo 'deb https://mirror.example.org/debian forky main'",
         "--target-release forky nodejs\n",

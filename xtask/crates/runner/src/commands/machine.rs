@@ -94,6 +94,7 @@ pub(crate) fn preparation(
     let suite = (!packages.is_empty()).then(|| Suite {
         mirror: fetch::public_mirror().into(),
         name: prepared.suite.clone(),
+        oldest: prepared.oldest,
         packages,
     });
     Ok(Preparation { suite, archive })

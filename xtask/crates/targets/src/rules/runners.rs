@@ -29,6 +29,7 @@ pub(crate) fn runners(
     file.require(content.agent_limit > 0, at!["agent_limit"], "must be a number of bytes above 0");
     let words = [("node", &content.prepared.node), ("source", &content.prepared.source)];
     file.require(!content.prepared.suite.is_empty(), at!["prepared", "suite"], "must name a Debian suite");
+    file.require(content.prepared.oldest > 0, at!["prepared", "oldest"], "must be the number of a Debian release");
     for (kind, packages) in words {
         for (i, package) in packages.iter().enumerate() {
             let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);

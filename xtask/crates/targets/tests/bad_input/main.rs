@@ -258,7 +258,7 @@ machines:
   - {runner: gift, provider: house}
 default_labels: {one: X1}
 agent_limit: 1000
-prepared: {suite: new, node: [node], source: [rust, c++]}
+prepared: {suite: new, oldest: 13, node: [node], source: [rust, c++]}
 ";
 
 /// A change to one file, and the lines of the answer.
