@@ -3,14 +3,13 @@
 //! zig has the C compiler for ring and liblzma, the linker, and the symbols of old releases of glibc, for all
 //! architectures. The programs contain no path of the building machine.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use model::{Harness, Target};
 use serde::Deserialize;
-use sys::exec::{self, Shell, cmd};
+use sys::exec::{self, Cmd, Shell, cmd};
 use sys::progress::Phase;
 
 /// The profile in `Cargo.toml`.
@@ -23,7 +22,14 @@ const VERIFIER: &str = "openpgp";
 const ZIGBUILD: &str = "cargo-zigbuild";
 /// Two processors need some ten minutes.
 const LIMIT: Duration = Duration::from_secs(4 * 3600);
+/// The first time, zig compiles the start-up code of the C library.
+const LINK_LIMIT: Duration = Duration::from_secs(600);
 const QUESTION: Duration = Duration::from_secs(120);
+/// The files of a package whose program does nothing.
+const EMPTY: [(&str, &str); 2] = [
+    ("Cargo.toml", "[package]\nname = \"empty\"\nedition = \"2024\"\n\n[workspace]\n"),
+    ("src/main.rs", "fn main() {}\n"),
+];
 
 /// The harness for one architecture.
 pub(crate) struct Order<'a> {
@@ -72,11 +78,48 @@ impl Order<'_> {
         Ok(())
     }
 
-    fn words(&self) -> Vec<String> {
+    /// Fails if not even a program that does nothing can be linked: zig's unwinder for ppc64le needs functions that glibc
+    /// has only since 2.32. The harness is linked after minutes of compiling.
+    pub(crate) fn try_link(&self) -> anyhow::Result<()> {
+        // Its standard library is not compiled yet.
+        if self.build_std {
+            return Ok(());
+        }
+        let folder = metadata(self.checkout)?.target_directory.join("link-test");
+        std::fs::create_dir_all(folder.join("src"))
+            .with_context(|| format!("failed to create {}", folder.display()))?;
+        for (name, content) in EMPTY {
+            let file = folder.join(name);
+            std::fs::write(&file, content).with_context(|| format!("failed to write {}", file.display()))?;
+        }
+        let shell = shell(self.checkout)?;
+        let manifest = folder.join("Cargo.toml");
+        let build = cmd!(shell, "cargo zigbuild --manifest-path {manifest} --target").arg(self.triple());
+        let Target { name, .. } = self.target;
+        exec::run(self.with_tools(build)?, LINK_LIMIT)
+            .with_context(|| format!("{name}: not even an empty program links with glibc {}", self.harness.glibc))?;
+        Ok(())
+    }
+
+    /// What `cargo zigbuild` calls a target: that of Rust, with the version of glibc.
+    fn triple(&self) -> String {
         let Harness { rust, glibc, .. } = self.harness;
+        format!("{rust}.{glibc}")
+    }
+
+    /// The command with the folder of the tools in front of its PATH.
+    fn with_tools<'s>(&self, command: Cmd<'s>) -> anyhow::Result<Cmd<'s>> {
+        let Some(tools) = self.tools else { return Ok(command) };
+        let tools = std::path::absolute(tools)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(tools).chain(std::env::split_paths(&path));
+        Ok(command.env("PATH", std::env::join_paths(folders)?))
+    }
+
+    fn words(&self) -> Vec<String> {
         let own = ["zigbuild", "--locked", "--profile", PROFILE, "--package", HARNESS, "--package", VERIFIER, "--bins"];
         let mut words: Vec<String> = own.map(str::to_owned).into();
-        words.extend(["--target".to_owned(), format!("{rust}.{glibc}")]);
+        words.extend(["--target".to_owned(), self.triple()]);
         if self.build_std {
             words.extend(["-Z".to_owned(), "build-std=std,panic_unwind".to_owned()]);
         }
@@ -95,11 +138,8 @@ pub(crate) fn compile(order: &Order<'_>) -> anyhow::Result<Vec<Program>> {
     if order.build_std {
         build = build.env("RUSTC_BOOTSTRAP", "1");
     }
-    if let Some(tools) = order.tools {
-        build = build.env("PATH", path_after(tools)?);
-    }
     let phase = Phase::start(format!("dist {}", order.target.name));
-    exec::run_with(build, LIMIT, |line| line.into_iter().for_each(|line| phase.status(line.trim())))
+    exec::run_with(order.with_tools(build)?, LIMIT, |line| line.into_iter().for_each(|line| phase.status(line.trim())))
         .with_context(|| format!("the harness was not built for {}", order.target.name))?;
     phase.done("built");
     let folder = metadata.target_directory.join(&order.harness.rust).join(PROFILE);
@@ -109,13 +149,6 @@ pub(crate) fn compile(order: &Order<'_>) -> anyhow::Result<Vec<Program>> {
         Ok(Program { name, bytes })
     };
     [(HARNESS, sys::origin::IN_ARCHIVE), (VERIFIER, VERIFIER)].into_iter().map(program).collect()
-}
-
-/// PATH with a folder in front.
-fn path_after(tools: &Path) -> anyhow::Result<OsString> {
-    let tools = std::path::absolute(tools)?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    Ok(std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&path)))?)
 }
 
 /// Compiler flags that replace the folders of this machine in the programs.

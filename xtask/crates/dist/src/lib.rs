@@ -47,6 +47,7 @@ pub fn run(paths: &Paths, options: &DistOptions) -> Result<Exit, Failure> {
     }
     // All of them before the first compilation, which takes minutes.
     orders.iter().try_for_each(Order::check).or_exit(Exit::Build)?;
+    orders.iter().try_for_each(Order::try_link).or_exit(Exit::Build)?;
     let content = archive::Content::of(checkout).or_exit(Exit::Build)?;
     let out = options.out.clone().unwrap_or_else(|| paths.reports.join("dist"));
     let mut archives = Vec::new();

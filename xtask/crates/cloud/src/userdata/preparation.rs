@@ -95,7 +95,8 @@ impl Suite {
             r#"# Packages of which the machine's own Debian has older versions.
 # Debian's testing suite has no number.
 if ! (. /etc/os-release && [ "$ID" = debian ] && [ "${{VERSION_ID:-{oldest}}}" -ge {oldest} ]); then
-    echo 'archproof: the image must be Debian {oldest} or newer' >/dev/console || true
+    found=$(. /etc/os-release && echo "$PRETTY_NAME") || true
+    echo "archproof: the image must be Debian {oldest} or newer, and is ${{found:-unknown}}" >/dev/console || true
     exit 1
 fi
 printf 'Package: *\nPin: release n={name}\nPin-Priority: 100\n' >/etc/apt/preferences.d/archproof
