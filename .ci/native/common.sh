@@ -1,4 +1,4 @@
-# Shared by `run` and `vm`, which set `arch` and use these functions in the root of the checkout.
+# Shared by `run` and `vm`, which set `arch` and `suite` and use these functions in the root of the checkout.
 SKIPPED=75
 # Of the cache: root folders, images, archives and components.
 own="${ARCHPROOF_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/archproof}/native"
@@ -47,6 +47,13 @@ mirror() {
     found=$(sed -nE 's#^(deb |URIs:).* ?(https?://[^ ]+/debian)/?( .*)?$#\2#p' /etc/apt/sources.list \
         /etc/apt/sources.list.d/* 2>/dev/null | head -n 1 || true)
     printf '%s\n' "${found:-http://deb.debian.org/debian}"
+}
+
+# rules: debootstrap's script for `suite`, or that of sid for a suite that is newer than debootstrap.
+rules() {
+    local rules=/usr/share/debootstrap/scripts/$suite
+    [ -e "$rules" ] || rules=${rules%/*}/sid
+    printf '%s\n' "$rules"
 }
 
 build_archive() {
