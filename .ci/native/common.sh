@@ -25,12 +25,16 @@ known() {
 # The kernel starts programs of another architecture through binfmt_misc. With F it opens the emulator at once, so that
 # the emulator need not be in the root folder.
 emulate() {
-    local emulator formats=/proc/sys/fs/binfmt_misc
+    local emulator program minimum found formats=/proc/sys/fs/binfmt_misc
     [ "$(dpkg --print-architecture)" != "$(facts machine debian)" ] || return 0
     emulator=$(facts emulator commands)
     [ -e $formats/register ] || as_root mount -t binfmt_misc binfmt_misc $formats || skip 'binfmt_misc cannot be mounted'
     [ -e "$formats/$emulator" ] || as_root tee $formats/register <"/usr/lib/binfmt.d/$emulator.conf" >/dev/null ||
         skip "$emulator is not registered with binfmt_misc; install qemu-user-static"
+    program=$(sed -n 's/^interpreter //p' "$formats/$emulator") minimum=$(facts emulator minimum)
+    found=$("$program" --version | sed -nE 's/.* version ([0-9.]+).*/\1/p')
+    printf '%s\n' "$minimum" "$found" | sort --version-sort --check=quiet ||
+        skip "$program is QEMU $found, and $arch needs $minimum or newer"
 }
 
 # install PROGRAM PACKAGE: installs the package if the program is missing.

@@ -103,7 +103,10 @@ def schemas(files):
     except ImportError:
         print("skipped: schemas, lxml is not installed")
         return
-    for xsd in sorted((cache / "xsd").glob("*.xsd")):
+    found = sorted((cache / "xsd").glob("*.xsd"))
+    if not found:
+        fail("no schema was found")
+    for xsd in found:
         try:
             schema = etree.XMLSchema(etree.parse(str(xsd)))
         except etree.Error as error:

@@ -78,10 +78,19 @@ fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), 
         return Err(Failure::usage(anyhow!("--plan takes one folder, the one with the downloaded artifacts")));
     };
     let mut bound = plan.bind(options.attempt, &downloaded(Path::new(results)).or_exit(Exit::Infrastructure)?);
+    let archs = |wanted: &dyn Fn(&PlannedJob) -> bool| -> BTreeSet<String> {
+        plan.jobs.iter().filter(|job| wanted(job)).map(|job| job.arch.clone()).collect()
+    };
+    let experimental = archs(&|job| job.role == Role::Experimental);
     // Another job of its architecture may have left a result. `workflows verdict` says the same in CI.
-    let lost = plan.lost(&bound).into_iter().filter(|(job, _)| job.role == Role::Required && !options.additional);
-    let lost: Vec<String> = lost.map(|(_, why)| why).collect();
-    bound.refused.extend(lost);
+    for (job, why) in plan.lost(&bound) {
+        match job.role {
+            Role::Required if !options.additional => bound.refused.push(why),
+            Role::Additional if options.additional && !experimental.contains(&job.arch) => bound.refused.push(why),
+            Role::Additional if options.additional => progress::say(&why),
+            Role::Required | Role::Additional | Role::Experimental => {}
+        }
+    }
     for (role, why) in bound.tolerated {
         if options.additional && role == Role::Additional {
             bound.refused.push(why);
@@ -89,13 +98,10 @@ fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), 
             progress::say(&why);
         }
     }
-    let archs = |wanted: &dyn Fn(&PlannedJob) -> bool| -> BTreeSet<String> {
-        plan.jobs.iter().filter(|job| wanted(job)).map(|job| job.arch.clone()).collect()
-    };
     let counts = |job: &PlannedJob| (job.role == Role::Additional) == options.additional;
     let expected = Expected {
         architectures: archs(&|job| job.provider.is_some() && counts(job)),
-        experimental: archs(&|job| job.role == Role::Experimental),
+        experimental,
         additional: plan.jobs.iter().filter(|job| !counts(job)).map(|job| job.id.clone()).collect(),
         refused: bound.refused,
     };
