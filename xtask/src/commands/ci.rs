@@ -150,6 +150,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
         options: Options {
             seed: plan.seed,
             jobs: options.parallel_checks.get(),
+            durations: catalogue.durations.clone(),
             history: run.histories(),
             values: run.values(),
             answers: Some(run.answers()),

@@ -371,6 +371,7 @@ impl Field<'_> {
         let options = Options {
             seed,
             jobs: JOBS,
+            durations: self.durations.clone(),
             history: self.run.histories().join(name),
             values: self.run.values().join(name),
             answers: None,

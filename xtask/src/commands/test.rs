@@ -174,6 +174,7 @@ fn tested(
         let options = Options {
             seed: job.seed,
             jobs: job.options.parallel_checks.get(),
+            durations: job.catalogue.durations.clone(),
             history: run.histories(),
             values: run.values(),
             answers: Some(run.answers()),

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use futures::future::join_all;
 use model::history::History;
-use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StorageTable};
+use model::{Cluster, Control, ControlError, Durations, Event, GoldenValue, Outcome, ProfileInfo, StorageTable};
 use sys::interrupt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 use crate::answers::AnswerRecorder;
@@ -27,7 +27,7 @@ use crate::error::{CheckError, Verdict};
 use crate::judge::schema::Schema;
 use crate::keyring::Keyring;
 use crate::record::{Clock, Recorder};
-use crate::schedule::{Slots, in_sequence, profile_order};
+use crate::schedule::{SHARES, Slots, in_sequence, profile_order};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
 use crate::{history_files, sightings, traffic, wait};
@@ -63,6 +63,8 @@ pub struct Options {
     pub seed: u64,
     /// The number of cases that run at the same time.
     pub jobs: usize,
+    /// By these the profiles are ordered if only a few may be active at a time.
+    pub durations: Durations,
     /// The folder for the histories: each store gets a subfolder.
     pub history: PathBuf,
     /// The folder for stored values that are compared with those of other runs.
@@ -120,7 +122,7 @@ struct RunContext {
     table: Arc<StorageTable>,
     references: Arc<ReferenceValues>,
     slots: Slots,
-    /// Limits the number of profiles that run at the same time.
+    /// Limits the number of profiles that run at the same time: each takes [`SHARES`].
     max_active: Semaphore,
 }
 
@@ -152,10 +154,13 @@ impl Engine<'_> {
                 values: self.options.values.clone(),
             }),
             slots: Slots::new(self.options.jobs, self.cluster.info.max_active, self.cluster.info.factor),
-            max_active: Semaphore::new(self.cluster.info.max_active.unwrap_or(Semaphore::MAX_PERMITS)),
+            max_active: Semaphore::new(
+                self.cluster.info.max_active.map_or(Semaphore::MAX_PERMITS, |count| count * SHARES as usize),
+            ),
         };
-        let profiles = profile_order(&plan.cases, &self.cluster.info.profiles);
-        let ended = join_all(profiles.into_iter().map(|profile| self.run_profile(&plan, &run, profile))).await;
+        let names = profile_order(&plan.cases, &self.options.durations);
+        let profiles = names.into_iter().filter_map(|name| self.cluster.info.profiles.get(name));
+        let ended = join_all(profiles.map(|profile| self.run_profile(&plan, &run, profile))).await;
         let results = ended.into_iter().collect::<anyhow::Result<Vec<ProfileResult>>>()?;
         self.check_health()?;
         let mut histories = Vec::new();
@@ -173,7 +178,7 @@ impl Engine<'_> {
     /// Runs everything on one profile, from the first connection to the end of its recording. The profile is resumed
     /// during that time. Without a limit of active profiles, the caller has resumed it and keeps it so.
     async fn run_profile(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ProfileResult> {
-        let _permit = run.max_active.acquire().await.context("the semaphore is never closed")?;
+        let mut shares = run.max_active.acquire_many(SHARES).await.context("the semaphore is never closed")?;
         self.check_health()?;
         let profile = &self.started(profile).await?;
         let suspends = self.cluster.info.max_active.is_some();
@@ -181,7 +186,7 @@ impl Engine<'_> {
             self.control(profile, |control, profile| control.resume(profile)).await?;
         }
         let active = self.while_healthy(self.connect(plan, run, profile)).await?;
-        let ended = self.scenarios(plan, &active).await;
+        let ended = self.scenarios(plan, &active, &mut shares).await;
         let histories = self.histories(plan, active, ended.is_ok()).await;
         let trouble = ended?;
         let histories = histories?;
@@ -243,8 +248,13 @@ impl Engine<'_> {
     }
 
     /// Runs the profile's scenarios and the traffic for the judges, and then, one by one, those scenarios that need
-    /// exclusive use of the profile. Returns why the traffic failed, if it did.
-    async fn scenarios(&self, plan: &Plan, active: &ActiveProfile) -> anyhow::Result<Option<String>> {
+    /// exclusive use of the profile, with one of its `shares`. Returns why the traffic failed, if it did.
+    async fn scenarios(
+        &self,
+        plan: &Plan,
+        active: &ActiveProfile,
+        shares: &mut SemaphorePermit<'_>,
+    ) -> anyhow::Result<Option<String>> {
         let profile = active.env.profile.name.as_str();
         let mine = || plan.cases.iter().filter(|case| case.profile == profile);
         let scenarios = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_)));
@@ -260,6 +270,7 @@ impl Engine<'_> {
             tasks.spawn(self.scenario(*case, active));
         }
         let trouble = self.wait_for_all(tasks).await?;
+        drop(shares.split(shares.num_permits() - 1));
         self.one_by_one(in_sequence(last), active).await?;
         self.while_healthy(self.wait_until_clean(active)).await?;
         Ok(trouble)
