@@ -206,6 +206,9 @@ pub(crate) struct Processes {
     host: Arc<dyn Host>,
     /// Whether profiles are suspended while they are unused.
     resting: bool,
+    /// Whether profiles can be suspended: those of a slow machine, and processes of this machine, whose profiles are no
+    /// longer used when their cases have ended. A node goes on.
+    can_rest: bool,
     /// The memory snapshot from which everything was restored.
     snapshot: Option<Snapshots>,
     /// By profile.
@@ -249,6 +252,7 @@ impl Processes {
         let processes = Processes {
             host,
             resting: info.max_active.is_some(),
+            can_rest: info.max_active.is_some() || (info.machine.is_none() && info.node.is_none()),
             snapshot,
             places: Mutex::default(),
             starts: Starts::default(),
@@ -313,7 +317,7 @@ impl Processes {
         profile: &str,
         work: impl FnOnce(std::slice::IterMut<'_, Component>) -> anyhow::Result<()>,
     ) -> Result<(), ControlError> {
-        if !self.resting {
+        if !self.can_rest {
             return Ok(());
         }
         // Taken out of the map during the work, as in `apply`.

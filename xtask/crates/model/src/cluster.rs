@@ -193,7 +193,7 @@ pub trait Control: Send + Sync {
     /// An idle control plane takes a few percent of a native processor, and under emulation most of one. So on slow
     /// machines, control planes without work are suspended (SIGSTOP).
     fn resume(&self, profile: &str) -> Result<(), ControlError>;
-    /// Suspends the profile again. `resume` and `suspend` are no-ops if no profile is ever suspended.
+    /// Suspends the profile again, or when its cases have ended. Both are no-ops where no profile can be suspended.
     fn suspend(&self, profile: &str) -> Result<(), ControlError>;
     /// A component that exited unexpectedly, with the last lines of its log.
     fn first_failure(&self) -> Option<String>;

@@ -175,8 +175,8 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Runs everything on one profile, from the first connection to the end of its recording. The profile is resumed
-    /// during that time. Without a limit of active profiles, the caller has resumed it and keeps it so.
+    /// Runs everything on one profile, from the first connection to the end of its recording. If only a few may be active,
+    /// the profile is resumed for that time. Afterwards it would only take processor time.
     async fn run_profile(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ProfileResult> {
         let mut shares = run.max_active.acquire_many(SHARES).await.context("the semaphore is never closed")?;
         self.check_health()?;
@@ -190,7 +190,7 @@ impl Engine<'_> {
         let histories = self.histories(plan, active, ended.is_ok()).await;
         let trouble = ended?;
         let histories = histories?;
-        if suspends {
+        if suspends || self.options.alone {
             self.control(profile, |control, profile| control.suspend(profile)).await?;
         }
         Ok(ProfileResult { profile: profile.name.clone(), histories, trouble })
