@@ -42,8 +42,7 @@ impl Slots {
 }
 
 /// The shares of an active profile. While its exclusive cases run, one after the other, it has one of them: these mostly
-/// wait, and another profile can use the processors. In a riscv64 VM two such chains left the processors idle for 200 s of
-/// 790 s.
+/// wait, and another profile can use the processors.
 pub(crate) const SHARES: u32 = 2;
 
 /// The names of the profiles with cases, in the order in which they become active if only a few may be: the one with the
