@@ -78,8 +78,8 @@ impl Order<'_> {
         Ok(())
     }
 
-    /// Fails if not even a program that does nothing can be linked: zig's unwinder for ppc64le needs functions that glibc
-    /// has only since 2.32. The harness is linked after minutes of compiling.
+    /// Fails if not even a program that does nothing can be linked: for some architecture zig's unwinder needs functions that
+    /// an old glibc does not have. The harness is linked after minutes of compiling.
     pub(crate) fn try_link(&self) -> anyhow::Result<()> {
         // Its standard library is not compiled yet.
         if self.build_std {

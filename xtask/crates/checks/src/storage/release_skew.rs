@@ -4,6 +4,7 @@
 //! does not know, so the judges would see two contents of one version.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -204,11 +205,12 @@ impl<'a> Servers<'a> {
         Ok(Ok(Shared { path, uid: created.uid().to_owned(), rv: last.rv() }))
     }
 
-    /// The object at both servers, at least as new as `written`. A controller of a server may write it in between, so both
-    /// are read until they have one version.
+    /// The object at both servers, at least as new as `written` and as every earlier answer. A controller of a server may
+    /// write it in between, so both are read until they have one version.
     async fn pair(self, resource: &Resource, written: &Object, label: &str) -> Verdict<Result<Pair, String>> {
         let path = object_path(resource, namespace_of(self.newer, resource).await?, written.name());
         let what = format!("{path} to have the same version at both servers");
+        let newest = AtomicU64::new(written.rv());
         let read = wait::until(&what, self.newer.wait_limit(), POLL_INTERVAL, || async {
             let mut read = Vec::new();
             for (name, server) in self.both() {
@@ -217,7 +219,8 @@ impl<'a> Servers<'a> {
                     return Ok(Ok(Err(format!("{name} answered a GET with {answer}"))));
                 }
                 let object = answer.object()?;
-                if let Some(fault) = view_fault(&object, written, label) {
+                let before = newest.fetch_max(object.rv(), Ordering::SeqCst);
+                if let Some(fault) = view_fault(&object, (written.uid(), before), label) {
                     return Ok(Ok(Err(format!("{name}: {fault}"))));
                 }
                 read.push(object);
@@ -364,13 +367,13 @@ async fn list(server: &Ctx, resource: &Resource, query: &str) -> Verdict<Result<
     Ok(Ok(answer.object()?))
 }
 
-/// The fault of an object that was read after a write.
-fn view_fault(seen: &Object, written: &Object, label: &str) -> Option<String> {
-    if seen.uid() != written.uid() {
-        return Some(format!("a GET shows the uid {}, not {}", seen.uid(), written.uid()));
+/// The fault of an object that was read after a write, when the newest known version of the object was `newest`.
+fn view_fault(seen: &Object, (uid, newest): (&str, u64), label: &str) -> Option<String> {
+    if seen.uid() != uid {
+        return Some(format!("a GET shows the uid {}, not {uid}", seen.uid()));
     }
-    if seen.rv() < written.rv() {
-        return Some(format!("a GET shows resource version {}, older than {}", seen.rv(), written.rv()));
+    if seen.rv() < newest {
+        return Some(format!("a GET shows resource version {}, older than {newest}", seen.rv()));
     }
     let shown = seen.0["metadata"]["labels"][LABEL].as_str().unwrap_or_default();
     (shown != label).then(|| format!("a GET shows the label {shown:?}, not {label:?}"))
@@ -397,15 +400,14 @@ mod tests {
 
     #[test]
     fn old_object_after_a_write_is_a_fault() {
-        let written = object("u", 7, "0");
-        assert_eq!(view_fault(&object("u", 7, "0"), &written, "0"), None);
-        assert_eq!(view_fault(&object("u", 9, "0"), &written, "0"), None);
+        assert_eq!(view_fault(&object("u", 7, "0"), ("u", 7), "0"), None);
+        assert_eq!(view_fault(&object("u", 9, "0"), ("u", 7), "0"), None);
         for (seen, word) in [
             (object("u", 6, "0"), "older than 7"),
             (object("v", 7, "0"), "the uid v"),
             (object("u", 7, ""), "the label \"\""),
         ] {
-            let fault = view_fault(&seen, &written, "0").unwrap_or_default();
+            let fault = view_fault(&seen, ("u", 7), "0").unwrap_or_default();
             assert!(fault.contains(word), "`{word}` is not in `{fault}`");
         }
     }
