@@ -206,8 +206,7 @@ pub(crate) struct Processes {
     host: Arc<dyn Host>,
     /// Whether profiles are suspended while they are unused.
     resting: bool,
-    /// Whether profiles can be suspended: those of a slow machine, and processes of this machine, whose profiles are no
-    /// longer used when their cases have ended. A node goes on.
+    /// Whether profiles can be suspended: those of a slow machine, and others after [`Processes::rest_when_ended`].
     can_rest: bool,
     /// The memory snapshot from which everything was restored.
     snapshot: Option<Snapshots>,
@@ -252,7 +251,7 @@ impl Processes {
         let processes = Processes {
             host,
             resting: info.max_active.is_some(),
-            can_rest: info.max_active.is_some() || (info.machine.is_none() && info.node.is_none()),
+            can_rest: info.max_active.is_some(),
             snapshot,
             places: Mutex::default(),
             starts: Starts::default(),
@@ -264,6 +263,11 @@ impl Processes {
         };
         planes.into_iter().for_each(|plane| processes.add(plane));
         processes
+    }
+
+    /// For control planes that nothing uses when their cases have ended: then they can be suspended.
+    pub(crate) fn rest_when_ended(self) -> Processes {
+        Processes { can_rest: true, ..self }
     }
 
     /// Adds a profile that has started.

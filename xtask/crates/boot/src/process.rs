@@ -84,7 +84,8 @@ pub fn up_early<'a>(
     phase.status("running the components' --version");
     let machine = Machine::prepare(target, artifacts, None, run, &sys::ports::free)?;
     let mut info = machine.info();
-    let processes = Arc::new(Processes::new(&mut info, machine.host.clone(), Vec::new(), None));
+    let processes = Processes::new(&mut info, machine.host.clone(), Vec::new(), None);
+    let processes = Arc::new(processes.rest_when_ended());
     let mut all = BTreeMap::new();
     for profile in &topology.profiles {
         let planned = machine.with_plan(|plan| plan.control_plane(profile, 1))?;
