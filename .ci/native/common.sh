@@ -31,10 +31,13 @@ emulate() {
     [ -e $formats/register ] || as_root mount -t binfmt_misc binfmt_misc $formats || skip 'binfmt_misc cannot be mounted'
     [ -e "$formats/$emulator" ] || as_root tee $formats/register <"/usr/lib/binfmt.d/$emulator.conf" >/dev/null ||
         skip "$emulator is not registered with binfmt_misc; install qemu-user-static"
-    program=$(sed -n 's/^interpreter //p' "$formats/$emulator") minimum=$(facts emulator minimum)
-    found=$("$program" --version | sed -nE 's/.* version ([0-9.]+).*/\1/p')
+    minimum=$(facts emulator minimum)
+    [ -n "$minimum" ] || return 0
+    program=$(sed -n 's/^interpreter //p' "$formats/$emulator")
+    # The program may be gone: the kernel has it open.
+    found=$("$program" --version 2>/dev/null | sed -nE 's/.* version ([0-9.]+).*/\1/p') || true
     printf '%s\n' "$minimum" "$found" | sort --version-sort --check=quiet ||
-        skip "$program is QEMU $found, and $arch needs $minimum or newer"
+        skip "$arch needs QEMU $minimum, and $program is ${found:-unknown}; install a newer qemu-user and register it again"
 }
 
 # install PROGRAM PACKAGE: installs the package if the program is missing.

@@ -95,9 +95,12 @@ impl Order<'_> {
         let shell = shell(self.checkout)?;
         let manifest = folder.join("Cargo.toml");
         let build = cmd!(shell, "cargo zigbuild --manifest-path {manifest} --target").arg(self.triple());
-        let Target { name, .. } = self.target;
-        exec::run(self.with_tools(build)?, LINK_LIMIT)
-            .with_context(|| format!("{name}: not even an empty program links with glibc {}", self.harness.glibc))?;
+        let (name, glibc) = (&self.target.name, &self.harness.glibc);
+        let phase = Phase::start(format!("dist {name}: an empty program"));
+        exec::run(self.with_tools(build)?, LINK_LIMIT).with_context(|| {
+            format!("{name}: not even an empty program links with glibc {glibc}, see `harness:` in its target file")
+        })?;
+        phase.done("links");
         Ok(())
     }
 
